@@ -14,6 +14,6 @@ mod pending;
 mod query;
 mod response;
 
-pub use pending::{Exchange, PendingLimits, PendingQueries};
+pub use pending::{Exchange, PassedQuery, PendingLimits, PendingQueries};
 pub use query::{Query, QueryError};
 pub use response::ResponseError;

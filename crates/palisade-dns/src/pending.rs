@@ -41,10 +41,29 @@ pub struct Exchange {
     pub server: SocketAddr,
 }
 
+/// A query that is passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedQuery {
+    /// The query.
+    pub query: Query,
+    /// How long the proxy had it before.
+    pub delay: Duration,
+}
+
+impl From<Query> for PassedQuery {
+    /// Passed on at once.
+    fn from(query: Query) -> Self {
+        PassedQuery {
+            query,
+            delay: Duration::ZERO,
+        }
+    }
+}
+
 /// A query that waits. Several with one identifier, of one client to one server, are told apart by the question.
 #[derive(Clone, Debug)]
 struct PendingQuery {
-    query: Query,
+    passed: PassedQuery,
     age: QueryAge,
 }
 
@@ -86,17 +105,18 @@ impl PendingQueries {
     }
 
     /// Adds a query that is passed on now. One that is there already was sent again, and waits from now on.
-    pub fn insert(&mut self, exchange: Exchange, query: Query, now: u64) {
-        let key = (exchange, query.id());
+    pub fn insert(&mut self, exchange: Exchange, passed: impl Into<PassedQuery>, now: u64) {
+        let passed = passed.into();
+        let key = (exchange, passed.query.id());
         let waiting = self.queries.get(&key).into_iter().flatten();
-        let earlier = waiting.filter(|pending| pending.query == query);
+        let earlier = waiting.filter(|pending| pending.passed.query == passed.query);
         if let Some(age) = earlier.map(|pending| pending.age).next() {
             self.remove(key, age);
         }
         let age = (now, self.next_number);
         self.next_number += 1;
         let waiting = self.queries.entry(key).or_default();
-        waiting.push(PendingQuery { query, age });
+        waiting.push(PendingQuery { passed, age });
         self.ages.insert((age, key));
         let of_client = self.clients.entry(exchange.client.ip()).or_default();
         of_client.insert((age, key));
@@ -109,12 +129,12 @@ impl PendingQueries {
         &mut self,
         exchange: Exchange,
         response: &[u8],
-    ) -> Option<(Query, Vec<AnsweredAddress>)> {
+    ) -> Option<(PassedQuery, Vec<AnsweredAddress>)> {
         let response = Message::from_vec(response).ok()?;
         let key = (exchange, response.metadata.id);
         let mut waiting = self.queries.get(&key)?.iter();
         let (age, addresses) = waiting.find_map(|pending| {
-            let addresses = pending.query.find_answer(&response).ok()?;
+            let addresses = pending.passed.query.find_answer(&response).ok()?;
             Some((pending.age, addresses))
         })?;
         Some((self.remove(key, age)?, addresses))
@@ -122,7 +142,7 @@ impl PendingQueries {
 
     /// Takes the oldest query that a response answers by its identifier alone, since it cannot be read further; `None` if
     /// it can, or no query waits for it. A client may understand what this program does not.
-    pub fn take_unreadable(&mut self, exchange: Exchange, response: &[u8]) -> Option<Query> {
+    pub fn take_unreadable(&mut self, exchange: Exchange, response: &[u8]) -> Option<PassedQuery> {
         let [high, low, flags, ..] = *response else {
             return None;
         };
@@ -190,7 +210,7 @@ impl PendingQueries {
     }
 
     /// Removes a query, and returns it.
-    fn remove(&mut self, key: PendingKey, age: QueryAge) -> Option<Query> {
+    fn remove(&mut self, key: PendingKey, age: QueryAge) -> Option<PassedQuery> {
         self.ages.remove(&(age, key));
         let client = key.0.client.ip();
         if let Some(of_client) = self.clients.get_mut(&client) {
@@ -205,7 +225,7 @@ impl PendingQueries {
         if waiting.is_empty() {
             self.queries.remove(&key);
         }
-        Some(removed.query)
+        Some(removed.passed)
     }
 }
 

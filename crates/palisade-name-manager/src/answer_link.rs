@@ -1,13 +1,16 @@
-//! The threads that read the answers which the proxy offers.
+//! The threads that read the answers which the proxy offers, and what it counts.
 //!
 //! Promises: each offer is passed on once, with what confirms it; a connection that sends something else is closed,
 //! and the next is accepted. Never: judges an offer.
 
-use palisade_proxy::{AnswerConnection, AnswerLinkError, AnswerListener, AnswerOffer};
+use crate::proxy_totals::ProxyTotals;
+use palisade_proxy::{
+    AnswerConnection, AnswerLinkError, AnswerListener, AnswerOffer, ProxyCounts, ProxyMessage,
+};
 use palisade_text::error_chain;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long to wait after a connection could not be accepted.
@@ -41,30 +44,42 @@ impl Confirmation {
     }
 }
 
-/// The proxies that are connected.
+/// The proxies that are connected, and what all have counted, for the status and the metrics.
 #[derive(Clone, Debug, Default)]
-pub struct ProxyConnections(Arc<Mutex<Vec<SharedConnection>>>);
+pub struct ProxyConnections {
+    open: Arc<Mutex<Vec<SharedConnection>>>,
+    totals: Arc<Mutex<ProxyTotals>>,
+}
 
 /// The end of a connection by which a proxy is told.
 type SharedConnection = Arc<Mutex<AnswerConnection>>;
 
 impl ProxyConnections {
-    /// How many.
+    /// How many are connected.
     pub fn count(&self) -> usize {
-        self.lock().len()
+        self.open().len()
+    }
+
+    /// What all proxies have counted, as they reported it to this agent.
+    pub fn counts(&self) -> ProxyCounts {
+        *self.totals().counts()
     }
 
     /// Tells each that what was confirmed for a client may be in force no longer.
     pub(crate) fn withdraw(&self, client: IpAddr) {
-        for connection in self.lock().iter() {
+        for connection in self.open().iter() {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             // A proxy that is gone remembers nothing.
             let _ = connection.withdraw(client);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<SharedConnection>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, Vec<SharedConnection>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn totals(&self) -> MutexGuard<'_, ProxyTotals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -76,7 +91,7 @@ struct ConnectionEntry<'a> {
 
 impl<'a> ConnectionEntry<'a> {
     fn add(connections: &'a ProxyConnections, connection: &'a SharedConnection) -> Self {
-        connections.lock().push(Arc::clone(connection));
+        connections.open().push(Arc::clone(connection));
         ConnectionEntry {
             connections,
             connection,
@@ -87,7 +102,7 @@ impl<'a> ConnectionEntry<'a> {
 impl Drop for ConnectionEntry<'_> {
     fn drop(&mut self) {
         let is_other = |other: &SharedConnection| !Arc::ptr_eq(other, self.connection);
-        self.connections.lock().retain(is_other);
+        self.connections.open().retain(is_other);
     }
 }
 
@@ -118,7 +133,7 @@ fn serve(
     connections: ProxyConnections,
     send: impl Fn(OfferedAnswer) -> bool + Send + 'static,
 ) {
-    let read = move || match read_offers(connection, &connections, send) {
+    let read = move || match read_messages(connection, &connections, send) {
         Ok(()) => tracing::info!("the DNS proxy closed its connection"),
         Err(error) => {
             tracing::warn!(error = %error_chain(&error), "the DNS proxy's connection failed");
@@ -130,7 +145,7 @@ fn serve(
     }
 }
 
-fn read_offers(
+fn read_messages(
     mut reader: AnswerConnection,
     connections: &ProxyConnections,
     send: impl Fn(OfferedAnswer) -> bool,
@@ -138,7 +153,14 @@ fn read_offers(
     let writer = Arc::new(Mutex::new(reader.try_clone()?));
     let _entry = ConnectionEntry::add(connections, &writer);
     tracing::info!("the DNS proxy is connected");
-    while let Some(offer) = reader.read()? {
+    while let Some(message) = reader.read()? {
+        let offer = match message {
+            ProxyMessage::Offer(offer) => offer,
+            ProxyMessage::Report(report) => {
+                connections.totals().add(*report);
+                continue;
+            }
+        };
         let confirmation = Confirmation {
             connection: Arc::clone(&writer),
             id: offer.id,

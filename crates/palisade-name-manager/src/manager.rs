@@ -195,7 +195,10 @@ impl NameManager {
     /// Forgets what workloads have learnt that exist no longer; the changes for the engine. The journal keeps it until it is
     /// written anew.
     pub fn forget_absent_workloads(&mut self, policy: &PolicyState) -> Vec<Update> {
-        let known = self.cache.workloads().chain(self.clients.of_workload.keys());
+        let known = self
+            .cache
+            .workloads()
+            .chain(self.clients.of_workload.keys());
         let absent = known.filter(|id| policy.engine.endpoint(id).is_none());
         let absent: BTreeSet<EndpointId> = absent.cloned().collect();
         let mut changed = BTreeSet::new();

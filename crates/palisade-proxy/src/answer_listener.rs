@@ -1,4 +1,4 @@
-//! The agent's side: a socket at which the proxy offers the addresses of answers.
+//! The agent's side: a socket at which the proxy offers the addresses of answers, and reports its counts.
 //!
 //! Promises: the socket is readable and writable by its owner alone from the moment it has its name; a line longer than
 //! the longest offer, and more connections than proxies can be, are refused.
@@ -8,6 +8,7 @@
 use crate::AnswerLinkError;
 use crate::offer::{AgentWord, AnswerOffer, LONGEST_LINE, OfferConfirmation};
 use crate::private_socket::bind_private;
+use crate::report::{ProxyReport, REPORT_PREFIX};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,11 +30,22 @@ pub struct AnswerListener {
     open: Arc<AtomicUsize>,
 }
 
+/// What the proxy sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProxyMessage {
+    /// It holds an answer until this is confirmed.
+    Offer(AnswerOffer),
+    /// What it counted.
+    Report(Box<ProxyReport>),
+}
+
 /// A connection of the proxy. Offers are read in one thread, and can be confirmed by [`AnswerConnection::try_clone`] in
 /// another.
 #[derive(Debug)]
 pub struct AnswerConnection {
     reader: BufReader<UnixStream>,
+    /// A report could not be read; the log says so once.
+    has_strange_reports: bool,
     _place: Arc<ConnectionPlace>,
 }
 
@@ -85,6 +97,7 @@ impl AnswerListener {
             if open < MOST_CONNECTIONS {
                 return Ok(AnswerConnection {
                     reader: BufReader::new(stream),
+                    has_strange_reports: false,
                     _place: Arc::new(place),
                 });
             }
@@ -93,21 +106,40 @@ impl AnswerListener {
 }
 
 impl AnswerConnection {
-    /// Waits for the next offer; `None` if the proxy has closed the connection.
+    /// Waits for the next message; `None` if the proxy has closed the connection. A report that cannot be read is left
+    /// out: what it is for is not worth an answer.
     ///
     /// # Errors
-    /// If it cannot be read; the connection is of no further use.
-    pub fn read(&mut self) -> Result<Option<AnswerOffer>, AnswerLinkError> {
+    /// If an offer cannot be read; the connection is of no further use.
+    pub fn read(&mut self) -> Result<Option<ProxyMessage>, AnswerLinkError> {
+        loop {
+            let Some(line) = self.read_line()? else {
+                return Ok(None);
+            };
+            let Some(report) = line.strip_prefix(REPORT_PREFIX) else {
+                let offer = serde_json::from_slice(&line).map_err(AnswerLinkError::Parse)?;
+                return Ok(Some(ProxyMessage::Offer(offer)));
+            };
+            match ProxyReport::read(report) {
+                Ok(report) => return Ok(Some(ProxyMessage::Report(Box::new(report)))),
+                Err(error) if !self.has_strange_reports => {
+                    self.has_strange_reports = true;
+                    tracing::warn!(%error, "counts of the DNS proxy cannot be read; metrics do without them");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The next line, with its end.
+    fn read_line(&mut self) -> Result<Option<Vec<u8>>, AnswerLinkError> {
         let mut line = Vec::new();
         let mut reader = self.reader.by_ref().take(LONGEST_LINE as u64);
         let length = reader.read_until(b'\n', &mut line);
         let length = length.map_err(AnswerLinkError::Read)?;
         match (length, line.last()) {
             (0, _) => Ok(None),
-            (_, Some(b'\n')) => {
-                let offer = serde_json::from_slice(&line).map_err(AnswerLinkError::Parse)?;
-                Ok(Some(offer))
-            }
+            (_, Some(b'\n')) => Ok(Some(line)),
             (LONGEST_LINE, _) => Err(AnswerLinkError::LongOffer(LONGEST_LINE)),
             // The proxy went in the middle of a line.
             _ => Ok(None),
@@ -146,6 +178,7 @@ impl AnswerConnection {
         let stream = self.reader.get_ref().try_clone();
         Ok(AnswerConnection {
             reader: BufReader::new(stream.map_err(AnswerLinkError::Accept)?),
+            has_strange_reports: false,
             _place: Arc::clone(&self._place),
         })
     }
@@ -165,6 +198,14 @@ mod tests {
 
     const OFFER: &[u8] = br#"{"id":7,"client":"10.0.0.1","server":"192.0.2.1:53","name":"a.example","addresses":[]}"#;
 
+    /// The number of the next offer; `None` at the end.
+    fn read_offer(connection: &mut AnswerConnection) -> Option<u64> {
+        match connection.read().unwrap()? {
+            ProxyMessage::Offer(offer) => Some(offer.id),
+            ProxyMessage::Report(report) => panic!("{report:?}"),
+        }
+    }
+
     fn listen() -> (tempfile::TempDir, PathBuf, AnswerListener) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answers.sock");
@@ -182,13 +223,13 @@ mod tests {
         proxy.write_all(&[OFFER, b"\n"].concat()).unwrap();
         proxy.write_all(OFFER).unwrap();
         let mut connection = listener.accept().unwrap();
-        assert_eq!(connection.read().unwrap().unwrap().id, 7);
+        assert_eq!(read_offer(&mut connection), Some(7));
         connection.try_clone().unwrap().confirm(7).unwrap();
         let mut line = [0; 9];
         proxy.read_exact(&mut line).unwrap();
         assert_eq!(&line, b"{\"id\":7}\n");
         drop(proxy);
-        assert_eq!(connection.read().unwrap(), None, "half an offer is none");
+        assert_eq!(read_offer(&mut connection), None, "half an offer is none");
         // A successor takes the name.
         let successor = AnswerListener::bind(&path).unwrap();
         UnixStream::connect(&path).unwrap();
@@ -230,6 +271,35 @@ mod tests {
         let mut late = UnixStream::connect(&path).unwrap();
         late.write_all(&[OFFER, b"\n"].concat()).unwrap();
         let mut connection = acceptor.join().unwrap();
-        assert_eq!(connection.read().unwrap().unwrap().id, 7);
+        assert_eq!(read_offer(&mut connection), Some(7));
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_read_is_left_out() {
+        let (_folder, path, listener) = listen();
+        let mut proxy = UnixStream::connect(&path).unwrap();
+        let report = ProxyReport {
+            proxy: crate::ProxyId::new(5),
+            counts: crate::ProxyCounts::default(),
+        };
+        let line = report.line().unwrap();
+        for part in [
+            &b"report \nreport {}\n"[..],
+            &line[..line.len() / 2],
+            b"\n",
+            &line,
+            OFFER,
+            b"\n",
+            // Cut short by the end.
+            &line[..line.len() - 1],
+        ] {
+            proxy.write_all(part).unwrap();
+        }
+        drop(proxy);
+        let mut connection = listener.accept().unwrap();
+        let expected = ProxyMessage::Report(Box::new(report));
+        assert_eq!(connection.read().unwrap(), Some(expected));
+        assert_eq!(read_offer(&mut connection), Some(7));
+        assert_eq!(read_offer(&mut connection), None);
     }
 }

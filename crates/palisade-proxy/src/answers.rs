@@ -9,12 +9,15 @@ use crate::offer_queue::AnswerOrigin;
 use crate::teacher::AnswerTeacher;
 use palisade_dns::{Exchange, PendingQueries};
 use palisade_names::AnsweredAddress;
+use std::time::Duration;
 
 /// An answer of a query that waited, and what it teaches.
 #[derive(Debug)]
 pub(crate) struct MatchedAnswer {
     /// `None` if it teaches nothing.
     addresses: Option<(AnswerOrigin, Vec<AnsweredAddress>)>,
+    /// How long the proxy had the query before it was passed on.
+    query_delay: Duration,
 }
 
 impl MatchedAnswer {
@@ -25,15 +28,18 @@ impl MatchedAnswer {
         answer: &[u8],
         counts: &SharedCounts,
     ) -> Option<MatchedAnswer> {
-        let Some((query, addresses)) = pending.take(exchange, answer) else {
-            let query = pending.take_unreadable(exchange, answer);
-            counts.update(|counts| match query {
+        let Some((passed, addresses)) = pending.take(exchange, answer) else {
+            let passed = pending.take_unreadable(exchange, answer);
+            counts.update(|counts| match passed {
                 Some(_) => counts.answers.unreadable += 1,
                 None => counts.answers.foreign += 1,
             });
-            return query.map(|_| MatchedAnswer { addresses: None });
+            return passed.map(|passed| MatchedAnswer {
+                addresses: None,
+                query_delay: passed.delay,
+            });
         };
-        let name = query.name().filter(|_| !addresses.is_empty());
+        let name = passed.query.name().filter(|_| !addresses.is_empty());
         let origin = name.map(|name| AnswerOrigin {
             client: exchange.client.ip(),
             server: exchange.server,
@@ -41,7 +47,13 @@ impl MatchedAnswer {
         });
         Some(MatchedAnswer {
             addresses: origin.map(|origin| (origin, addresses)),
+            query_delay: passed.delay,
         })
+    }
+
+    /// How long the proxy had the query before it was passed on.
+    pub(crate) fn query_delay(&self) -> Duration {
+        self.query_delay
     }
 
     /// Whether it teaches anything.

@@ -4,6 +4,7 @@
 //!
 //! Never: is the time of day.
 
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Counts milliseconds.
@@ -14,6 +15,11 @@ impl ProxyClock {
     /// A clock that starts now.
     pub(crate) fn start() -> Self {
         ProxyClock(Instant::now())
+    }
+
+    /// The time since the start.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
     }
 
     /// Milliseconds since the start.

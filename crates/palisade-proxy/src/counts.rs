@@ -4,10 +4,13 @@
 //!
 //! Never: names a client, a server or a domain name.
 
+use crate::latency::LatencyCounts;
+use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the proxy did since it was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ProxyCounts {
     /// Queries, over UDP and TCP.
     pub queries: QueryCounts,
@@ -19,12 +22,15 @@ pub struct ProxyCounts {
     pub upstream: UpstreamCounts,
     /// Connections of clients over TCP.
     pub tcp: TcpCounts,
+    /// The time that the proxy added, for queries that were answered.
+    pub latency: LatencyCounts,
     /// Times that the file of rule sets changed and could not be read.
     pub broken_rule_sets: u64,
 }
 
 /// Queries by what became of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct QueryCounts {
     /// Passed on to their server.
     pub allowed: u64,
@@ -34,12 +40,13 @@ pub struct QueryCounts {
     pub unknown_rule_set: u64,
     /// Messages that are no query; over TCP the connection is closed.
     pub malformed: u64,
-    /// Queries that a bound made the proxy forget while they waited.
+    /// Queries over UDP that a bound made the proxy forget while they waited.
     pub forgotten: u64,
 }
 
 /// Answers by what became of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct AnswerCounts {
     /// Passed on to their client.
     pub released: u64,
@@ -49,12 +56,13 @@ pub struct AnswerCounts {
     pub unreadable: u64,
     /// Dropped: nobody waits for them.
     pub foreign: u64,
-    /// Dropped: they could not be sent.
+    /// Of these and of refusals, those over UDP that could not be sent.
     pub unsent: u64,
 }
 
 /// Offers to the agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OfferCounts {
     /// Sent to the agent; one that was sent again after a new connection counts again.
     pub sent: u64,
@@ -67,7 +75,8 @@ pub struct OfferCounts {
 }
 
 /// Sockets towards servers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct UpstreamCounts {
     /// Opened.
     pub opened: u64,
@@ -80,8 +89,11 @@ pub struct UpstreamCounts {
 }
 
 /// Connections of clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TcpCounts {
+    /// The queries of all, by what became of them.
+    pub queries: QueryCounts,
     /// Served.
     pub accepted: u64,
     /// Open now.
@@ -92,6 +104,82 @@ pub struct TcpCounts {
     pub unmarked: u64,
     /// Closed since nothing moved for too long.
     pub idle: u64,
+}
+
+impl ProxyCounts {
+    /// Adds what another proxy counted between two reports. Nothing gets less, whatever the reports say; sockets and
+    /// connections that are open are not added.
+    pub fn add_growth(&mut self, before: &ProxyCounts, now: &ProxyCounts) {
+        let (mut before, mut now) = (*before, *now);
+        let ends = before
+            .growing_numbers()
+            .into_iter()
+            .zip(now.growing_numbers());
+        for (sum, (before, now)) in self.growing_numbers().into_iter().zip(ends) {
+            *sum = sum.saturating_add(now.saturating_sub(*before));
+        }
+    }
+
+    /// The numbers that only grow. Each field is named, so that none is forgotten.
+    fn growing_numbers(&mut self) -> Vec<&mut u64> {
+        let ProxyCounts {
+            queries,
+            answers,
+            offers,
+            upstream,
+            tcp,
+            latency,
+            broken_rule_sets,
+        } = self;
+        let AnswerCounts {
+            released,
+            held_too_long,
+            unreadable,
+            foreign,
+            unsent,
+        } = answers;
+        let OfferCounts {
+            sent,
+            confirmed,
+            dropped,
+            connections,
+        } = offers;
+        let UpstreamCounts {
+            opened,
+            open: _,
+            evicted,
+            failed,
+        } = upstream;
+        let TcpCounts {
+            queries: tcp_queries,
+            accepted,
+            open: _,
+            refused,
+            unmarked,
+            idle,
+        } = tcp;
+        let mut numbers = vec![released, held_too_long, unreadable, foreign, unsent];
+        numbers.extend([sent, confirmed, dropped, connections]);
+        numbers.extend([opened, evicted, failed, accepted, refused, unmarked, idle]);
+        numbers.push(broken_rule_sets);
+        numbers.extend(queries.numbers());
+        numbers.extend(tcp_queries.numbers());
+        numbers.extend(latency.numbers());
+        numbers
+    }
+}
+
+impl QueryCounts {
+    fn numbers(&mut self) -> [&mut u64; 5] {
+        let QueryCounts {
+            allowed,
+            refused,
+            unknown_rule_set,
+            malformed,
+            forgotten,
+        } = self;
+        [allowed, refused, unknown_rule_set, malformed, forgotten]
+    }
 }
 
 /// Counts that several parts add to.
@@ -107,5 +195,32 @@ impl SharedCounts {
     /// The counts now.
     pub(crate) fn snapshot(&self) -> ProxyCounts {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_added_to_every_number_and_nothing_gets_less() {
+        let mut counts = ProxyCounts::default();
+        for (value, number) in (1..).zip(counts.growing_numbers()) {
+            *number = value;
+        }
+        let text = serde_json::to_string(&counts).unwrap();
+        assert_eq!(serde_json::from_str::<ProxyCounts>(&text).unwrap(), counts);
+        // All that is left out are the two that are open now.
+        assert_eq!(text.matches(":0,").count(), 2, "{text}");
+        let mut sum = ProxyCounts::default();
+        sum.add_growth(&ProxyCounts::default(), &counts);
+        assert_eq!(sum, counts);
+        let more = ProxyCounts {
+            broken_rule_sets: u64::MAX,
+            ..ProxyCounts::default()
+        };
+        sum.add_growth(&counts, &more);
+        counts.broken_rule_sets = u64::MAX;
+        assert_eq!(sum, counts, "what is less adds nothing, and nothing wraps");
     }
 }

@@ -15,6 +15,9 @@ use tokio::sync::oneshot;
 
 /// The most addresses of one offer; the longest answer has fewer.
 const MOST_ADDRESSES: usize = 4_096;
+/// For how many milliseconds after an offer an answer that says nothing new is not offered: the agent learns of a later
+/// end of the TTL that much later, which its grace covers.
+const REFRESH_PERIOD: u64 = 1_000;
 /// The most addresses of a name whose confirmation is remembered.
 const MOST_CONFIRMED: usize = 256;
 
@@ -72,8 +75,9 @@ impl OfferQueue {
         }
     }
 
-    /// Adds the addresses of an answer. Returns what ends when they are confirmed or cannot be, or `None` if the answer
-    /// has nothing to wait for: the agent is not there, or confirmed these addresses before.
+    /// Adds the addresses of an answer, unless the agent confirmed them and was offered this name just before. Returns
+    /// what ends when they are confirmed or cannot be, or `None` if the answer has nothing to wait for: the agent is not
+    /// there, or confirmed these addresses before.
     pub(crate) fn offer(
         &mut self,
         origin: AnswerOrigin,
@@ -81,6 +85,9 @@ impl OfferQueue {
         now: u64,
     ) -> Option<oneshot::Receiver<()>> {
         let is_confirmed = self.confirmed.has(&origin, answered, now);
+        if is_confirmed && !self.confirmed.is_refresh_due(&origin, now) {
+            return None;
+        }
         let mut addresses = AddressDeadlines::new();
         for AnsweredAddress { address, ttl } in answered {
             let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
@@ -149,6 +156,11 @@ impl OfferQueue {
         self.confirmed = ConfirmedNames::new(self.limits.confirmed_names);
     }
 
+    /// Whether the agent is there.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
     /// The agent is gone: nobody waits, and what it did not confirm is offered again.
     pub(crate) fn disconnect(&mut self) {
         self.is_connected = false;
@@ -214,13 +226,23 @@ fn merge_addresses(addresses: &mut AddressDeadlines, more: AddressDeadlines, mos
     }
 }
 
+/// A name that the agent confirmed.
+#[derive(Debug, Default)]
+struct ConfirmedName {
+    /// The number of its last confirmation.
+    number: u64,
+    addresses: AddressDeadlines,
+    /// Until when the next offer can wait.
+    refresh: u64,
+}
+
 /// The addresses that the agent confirmed.
 #[derive(Debug)]
 struct ConfirmedNames {
     most: usize,
     /// Never 0, which is that of a name without confirmation.
     next_number: u64,
-    names: BTreeMap<AnswerOrigin, (u64, AddressDeadlines)>,
+    names: BTreeMap<AnswerOrigin, ConfirmedName>,
     /// Those confirmed longest ago first.
     ages: BTreeMap<u64, AnswerOrigin>,
 }
@@ -239,9 +261,9 @@ impl ConfirmedNames {
         let number = self.next_number;
         self.next_number += 1;
         let entry = self.names.entry(origin.clone()).or_default();
-        self.ages.remove(&entry.0);
-        entry.0 = number;
-        merge_addresses(&mut entry.1, addresses, MOST_CONFIRMED);
+        self.ages.remove(&entry.number);
+        entry.number = number;
+        merge_addresses(&mut entry.addresses, addresses, MOST_CONFIRMED);
         self.ages.insert(number, origin);
         while self.ages.len() > self.most
             && let Some((_, origin)) = self.ages.pop_first()
@@ -252,19 +274,31 @@ impl ConfirmedNames {
 
     fn remove_client(&mut self, client: IpAddr) {
         let ages = &mut self.ages;
-        self.names.retain(|origin, (number, _)| {
+        self.names.retain(|origin, name| {
             let stays = origin.client != client;
             if !stays {
-                ages.remove(number);
+                ages.remove(&name.number);
             }
             stays
         });
     }
 
+    /// Whether a name is to be offered again; if so, it is now.
+    fn is_refresh_due(&mut self, origin: &AnswerOrigin, now: u64) -> bool {
+        let Some(name) = self.names.get_mut(origin) else {
+            return true;
+        };
+        let is_due = now >= name.refresh;
+        if is_due {
+            name.refresh = now.saturating_add(REFRESH_PERIOD);
+        }
+        is_due
+    }
+
     /// Whether all of these addresses are confirmed, and their time is not over.
     fn has(&self, origin: &AnswerOrigin, answered: &[AnsweredAddress], now: u64) -> bool {
-        self.names.get(origin).is_some_and(|(_, addresses)| {
-            let mut deadlines = answered.iter().map(|a| addresses.get(&a.address));
+        self.names.get(origin).is_some_and(|name| {
+            let mut deadlines = answered.iter().map(|a| name.addresses.get(&a.address));
             deadlines.all(|deadline| deadline.is_some_and(|deadline| *deadline > now))
         })
     }

@@ -109,12 +109,13 @@ fn run(
     };
     LocalSet::new().block_on(&runtime, async {
         match serve(config, listeners, counts) {
-            Ok(tasks) => {
+            Ok(mut tasks) => {
                 let _ = report.send(Ok(()));
                 // Ends with an error when the other end is dropped: nothing is waited for.
                 if let Ok(patience) = stop.await {
                     tasks.drain(patience).await;
                 }
+                tasks.teacher.report_last().await;
             }
             Err(error) => {
                 let _ = report.send(Err(error));
@@ -136,7 +137,7 @@ struct ProxyTasks {
 
 impl ProxyTasks {
     /// Ends those that listen, and waits until nothing waits for an answer.
-    async fn drain(mut self, patience: Duration) {
+    async fn drain(&mut self, patience: Duration) {
         self.listening.abort_all();
         let is_idle = async {
             while self.udp.has_pending()

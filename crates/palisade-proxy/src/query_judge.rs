@@ -6,10 +6,11 @@
 
 use crate::clock::ProxyClock;
 use crate::config::{Config, RejectResponseCode};
-use crate::counts::SharedCounts;
+use crate::counts::{QueryCounts, SharedCounts};
 use crate::rule_set_file::RuleSetFile;
 use crate::rule_sets::NameVerdict;
 use palisade_dns::Query;
+use palisade_model::Protocol;
 use std::cell::RefCell;
 
 /// What becomes of a message of a client.
@@ -45,18 +46,18 @@ impl QueryJudge {
     }
 
     /// Judges a message from a packet or a connection with this mark.
-    pub(crate) fn judge(&self, mark: u32, message: &[u8]) -> QueryVerdict {
+    pub(crate) fn judge(&self, protocol: Protocol, mark: u32, message: &[u8]) -> QueryVerdict {
         let Ok(query) = Query::read(message) else {
-            self.counts.update(|counts| counts.queries.malformed += 1);
+            self.count(protocol, |counts| counts.malformed += 1);
             return QueryVerdict::Drop;
         };
         let number = self.config.rule_set_number(mark);
         let mut rule_sets = self.rule_sets.borrow_mut();
         let verdict = rule_sets.judge(number, query.name(), self.clock.now());
-        self.counts.update(|counts| match verdict {
-            NameVerdict::Allowed => counts.queries.allowed += 1,
-            NameVerdict::Refused => counts.queries.refused += 1,
-            NameVerdict::UnknownRuleSet => counts.queries.unknown_rule_set += 1,
+        self.count(protocol, |counts| match verdict {
+            NameVerdict::Allowed => counts.allowed += 1,
+            NameVerdict::Refused => counts.refused += 1,
+            NameVerdict::UnknownRuleSet => counts.unknown_rule_set += 1,
         });
         if verdict == NameVerdict::Allowed {
             return QueryVerdict::Pass(query);
@@ -66,6 +67,15 @@ impl QueryJudge {
             RejectResponseCode::NonexistentDomain => query.nonexistence(),
         };
         rejection.map_or(QueryVerdict::Drop, QueryVerdict::Reject)
+    }
+
+    fn count(&self, protocol: Protocol, add: impl Fn(&mut QueryCounts)) {
+        self.counts.update(|counts| {
+            add(&mut counts.queries);
+            if protocol == Protocol::TCP {
+                add(&mut counts.tcp.queries);
+            }
+        });
     }
 }
 
@@ -104,10 +114,10 @@ mod tests {
             let counts = SharedCounts::default();
             let judge = QueryJudge::new(config.clone(), ProxyClock::start(), counts.clone());
             // Bits outside of the number do not count.
-            let pass = judge.judge(0xff_01_ff, &allowed);
+            let pass = judge.judge(Protocol::UDP, 0xff_01_ff, &allowed);
             assert!(matches!(pass, QueryVerdict::Pass(query) if query.id() == 7));
             for (mark, bytes) in [(0x100, &other), (0x200, &allowed), (0, &allowed)] {
-                let QueryVerdict::Reject(answer) = judge.judge(mark, bytes) else {
+                let QueryVerdict::Reject(answer) = judge.judge(Protocol::TCP, mark, bytes) else {
                     panic!("mark {mark:x}");
                 };
                 let answer = Message::from_vec(&answer).unwrap();
@@ -116,10 +126,19 @@ mod tests {
                     (7, expected)
                 );
             }
-            assert!(matches!(judge.judge(0x100, b"x"), QueryVerdict::Drop));
+            assert!(matches!(
+                judge.judge(Protocol::UDP, 0x100, b"x"),
+                QueryVerdict::Drop
+            ));
             let queries = counts.snapshot().queries;
             let numbers = (queries.allowed, queries.refused, queries.unknown_rule_set);
             assert_eq!((numbers, queries.malformed), ((1, 1, 2), 1));
+            let expected = QueryCounts {
+                refused: 1,
+                unknown_rule_set: 2,
+                ..QueryCounts::default()
+            };
+            assert_eq!(counts.snapshot().tcp.queries, expected);
         }
     }
 }

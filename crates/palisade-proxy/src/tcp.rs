@@ -13,7 +13,8 @@ use crate::counts::SharedCounts;
 use crate::query_judge::{QueryJudge, QueryVerdict};
 use crate::sockets::open_stream_socket;
 use crate::teacher::AnswerTeacher;
-use palisade_dns::{Exchange, PendingLimits, PendingQueries, Query};
+use palisade_dns::{Exchange, PassedQuery, PendingLimits, PendingQueries};
+use palisade_model::Protocol;
 use socket2::SockRef;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -69,9 +70,17 @@ struct ClientConnection {
     waiting: RefCell<Vec<OwnedSemaphorePermit>>,
 }
 
-/// Answers on their way to the client, with their room.
-type AnswerSender = mpsc::UnboundedSender<(Vec<u8>, Option<OwnedSemaphorePermit>)>;
-type AnswerReceiver = mpsc::UnboundedReceiver<(Vec<u8>, Option<OwnedSemaphorePermit>)>;
+/// An answer on its way to the client.
+struct StreamAnswer {
+    message: Vec<u8>,
+    /// Its room, given back when it is written.
+    room: Option<OwnedSemaphorePermit>,
+    /// From when on the proxy has it, by [`ProxyClock::elapsed`]; `None` if it is the proxy's own.
+    since: Option<Duration>,
+}
+
+type AnswerSender = mpsc::UnboundedSender<StreamAnswer>;
+type AnswerReceiver = mpsc::UnboundedReceiver<StreamAnswer>;
 
 impl Drop for TcpPlace {
     fn drop(&mut self) {
@@ -219,11 +228,17 @@ impl ClientConnection {
             let Some((message, room)) = message else {
                 break;
             };
-            match self.proxy.judge.judge(self.mark, &message) {
+            let arrival = self.proxy.clock.elapsed();
+            let verdict = self.proxy.judge.judge(Protocol::TCP, self.mark, &message);
+            match verdict {
                 QueryVerdict::Drop => return,
                 QueryVerdict::Reject(answer) => {
                     // Fails if the writer has ended, and the connection with it.
-                    let _ = sender.send((answer, Some(room)));
+                    let _ = sender.send(StreamAnswer {
+                        message: answer,
+                        room: Some(room),
+                        since: None,
+                    });
                 }
                 QueryVerdict::Pass(query) => {
                     let writer = match &mut upstream {
@@ -237,7 +252,9 @@ impl ClientConnection {
                             upstream.insert(writer)
                         }
                     };
-                    if !self.pass_on(query, &message, room, writer).await {
+                    let delay = self.proxy.clock.elapsed().saturating_sub(arrival);
+                    let passed = PassedQuery { query, delay };
+                    if !self.pass_on(passed, &message, room, writer).await {
                         return;
                     }
                 }
@@ -294,13 +311,13 @@ impl ClientConnection {
     /// Sends a query to the server; whether it could be.
     async fn pass_on(
         &self,
-        query: Query,
+        passed: PassedQuery,
         message: &[u8],
         room: OwnedSemaphorePermit,
         writer: &mut OwnedWriteHalf,
     ) -> bool {
         let now = self.proxy.clock.now();
-        self.pending.borrow_mut().insert(self.exchange, query, now);
+        self.pending.borrow_mut().insert(self.exchange, passed, now);
         self.waiting.borrow_mut().push(room);
         let written = timeout(self.proxy.limits.idle, write_message(writer, message)).await;
         matches!(written, Ok(Ok(())))
@@ -311,6 +328,7 @@ impl ClientConnection {
         let mut tasks = JoinSet::new();
         while let Ok(Some(answer)) = read_message(&mut reader).await {
             while tasks.try_join_next().is_some() {}
+            let arrival = self.proxy.clock.elapsed();
             let turn = self.proxy.take_turn(&answer).await;
             let mut pending = self.pending.borrow_mut();
             let counts = &self.proxy.counts;
@@ -320,24 +338,42 @@ impl ClientConnection {
             };
             let room = self.waiting.borrow_mut().pop();
             let (connection, sender) = (Rc::clone(&self), sender.clone());
+            // From its arrival on the time counts as that of its query did.
+            let since = Some(arrival.saturating_sub(matched.query_delay()));
             tasks.spawn_local(async move {
                 matched.teach(&connection.proxy.teacher).await;
                 drop(turn);
                 let counts = &connection.proxy.counts;
                 counts.update(|counts| counts.answers.released += 1);
                 // Fails if the writer has ended, and the connection with it.
-                let _ = sender.send((answer, room));
+                let _ = sender.send(StreamAnswer {
+                    message: answer,
+                    room,
+                    since,
+                });
             });
         }
         while tasks.join_next().await.is_some() {}
     }
 
+    /// Counts the time that an answer took that is written now.
+    fn observe_latency(&self, since: Option<Duration>) {
+        if let Some(since) = since {
+            let latency = self.proxy.clock.elapsed().saturating_sub(since);
+            let counts = &self.proxy.counts;
+            counts.update(|counts| counts.latency.observe(latency));
+        }
+    }
+
     /// Writes what is sent to the client, until there is no more or the client takes nothing.
     async fn write_answers(&self, mut receiver: AnswerReceiver, mut writer: OwnedWriteHalf) {
-        while let Some((answer, room)) = receiver.recv().await {
-            let write = write_message(&mut writer, &answer);
+        while let Some(answer) = receiver.recv().await {
+            let write = write_message(&mut writer, &answer.message);
             match timeout(self.proxy.limits.idle, write).await {
-                Ok(Ok(())) => drop(room),
+                Ok(Ok(())) => {
+                    self.observe_latency(answer.since);
+                    drop(answer.room);
+                }
                 Ok(Err(_)) => return,
                 Err(_) => {
                     self.proxy.counts.update(|counts| counts.tcp.idle += 1);

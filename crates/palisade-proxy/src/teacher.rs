@@ -1,4 +1,4 @@
-//! The connection to the agent: offers go out, confirmations come in, and answers are held in between.
+//! The connection to the agent: offers and reports go out, confirmations come in, and answers are held in between.
 //!
 //! Promises: an answer is held for as long as the agent needs, and never longer than the hold; a connection that ends is
 //! made again, and what was not confirmed is offered again.
@@ -7,9 +7,10 @@
 
 use crate::clock::ProxyClock;
 use crate::config::Config;
-use crate::counts::SharedCounts;
-use crate::offer::{AgentWord, LONGEST_LINE, OfferConfirmation};
+use crate::counts::{ProxyCounts, SharedCounts};
+use crate::offer::{AgentWord, AnswerOffer, LONGEST_LINE, OfferConfirmation};
 use crate::offer_queue::{AnswerOrigin, OfferQueue};
+use crate::report::{ProxyId, ProxyReport};
 use palisade_names::AnsweredAddress;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,10 +20,15 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 /// The time after the first failure to reach the agent; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often the agent is told what changed of the counts.
+const REPORT_PERIOD: Duration = Duration::from_secs(1);
+/// How long a proxy that ends waits until the last report is sent.
+const LAST_REPORT: Duration = Duration::from_millis(100);
 
 /// Offers the addresses of answers to the agent.
 #[derive(Debug)]
@@ -37,6 +43,10 @@ pub(crate) struct AnswerTeacher {
     answers: Cell<usize>,
     clock: ProxyClock,
     counts: SharedCounts,
+    id: ProxyId,
+    /// A report is asked for, and was sent.
+    report_wanted: Notify,
+    report_sent: Notify,
 }
 
 /// One of the answers that may be held, also if its connection ends meanwhile.
@@ -69,6 +79,9 @@ impl AnswerTeacher {
             queue: RefCell::new(OfferQueue::new(limits)),
             clock,
             counts,
+            id: ProxyId::draw(),
+            report_wanted: Notify::new(),
+            report_sent: Notify::new(),
         }
     }
 
@@ -100,6 +113,15 @@ impl AnswerTeacher {
         self.answers.get() > 0
     }
 
+    /// Reports the counts at once, since the proxy ends. Without the agent they are lost.
+    pub(crate) async fn report_last(&self) {
+        if self.queue.borrow().is_connected() {
+            self.report_wanted.notify_one();
+            // An agent that hangs does not hold up the end.
+            let _ = timeout(LAST_REPORT, self.report_sent.notified()).await;
+        }
+    }
+
     /// Keeps a connection to the agent, for ever.
     pub(crate) async fn run(&self) {
         let mut pause = FIRST_PAUSE;
@@ -125,7 +147,7 @@ impl AnswerTeacher {
     async fn serve(&self, stream: UnixStream) -> io::Error {
         let (reader, writer) = stream.into_split();
         let outcome = tokio::select! {
-            outcome = self.send_offers(writer) => outcome,
+            outcome = self.send_lines(writer) => outcome,
             outcome = self.read_confirmations(reader) => outcome,
         };
         match outcome {
@@ -134,18 +156,57 @@ impl AnswerTeacher {
         }
     }
 
-    async fn send_offers(&self, mut writer: OwnedWriteHalf) -> io::Result<()> {
+    async fn send_lines(&self, mut writer: OwnedWriteHalf) -> io::Result<()> {
+        let mut reports = interval(REPORT_PERIOD);
+        reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut reported = None;
+        loop {
+            tokio::select! {
+                // Offers without end do not keep the counts back.
+                biased;
+                _ = reports.tick() => self.report(&mut writer, &mut reported).await?,
+                () = self.report_wanted.notified() => {
+                    self.report(&mut writer, &mut reported).await?;
+                    self.report_sent.notify_one();
+                }
+                offer = self.next_offer() => {
+                    let mut line = serde_json::to_vec(&offer)?;
+                    line.push(b'\n');
+                    writer.write_all(&line).await?;
+                    self.counts.update(|counts| counts.offers.sent += 1);
+                }
+            }
+        }
+    }
+
+    /// Waits for the next offer to send.
+    async fn next_offer(&self) -> AnswerOffer {
         loop {
             let offer = self.queue.borrow_mut().next_offer(self.clock.now());
-            let Some(offer) = offer else {
-                self.changed.notified().await;
-                continue;
-            };
-            let mut line = serde_json::to_vec(&offer)?;
-            line.push(b'\n');
-            writer.write_all(&line).await?;
-            self.counts.update(|counts| counts.offers.sent += 1);
+            match offer {
+                Some(offer) => return offer,
+                None => self.changed.notified().await,
+            }
         }
+    }
+
+    /// Sends the counts if they are not those that were reported last.
+    async fn report(
+        &self,
+        writer: &mut OwnedWriteHalf,
+        reported: &mut Option<ProxyCounts>,
+    ) -> io::Result<()> {
+        let counts = self.counts.snapshot();
+        if *reported == Some(counts) {
+            return Ok(());
+        }
+        let report = ProxyReport {
+            proxy: self.id,
+            counts,
+        };
+        writer.write_all(&report.line()?).await?;
+        *reported = Some(counts);
+        Ok(())
     }
 
     async fn read_confirmations(&self, reader: OwnedReadHalf) -> io::Result<()> {

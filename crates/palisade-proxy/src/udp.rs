@@ -13,7 +13,8 @@ use crate::query_judge::{QueryJudge, QueryVerdict};
 use crate::sockets::open_datagram_socket;
 use crate::teacher::AnswerTeacher;
 use crate::upstream_table::UpstreamTable;
-use palisade_dns::{Exchange, PendingQueries, Query};
+use palisade_dns::{Exchange, PassedQuery, PendingQueries, Query};
+use palisade_model::Protocol;
 use palisade_sys::transparent::{DatagramSender, ReceivedDatagram, receive_datagram};
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
@@ -132,17 +133,20 @@ impl UdpProxy {
     }
 
     fn receive_query(self: &Rc<Self>, datagram: ReceivedDatagram, message: &[u8]) {
+        let arrival = self.clock.elapsed();
         let exchange = Exchange {
             client: datagram.source,
             server: datagram.destination,
         };
-        match self.judge.judge(datagram.mark, message) {
+        match self.judge.judge(Protocol::UDP, datagram.mark, message) {
             QueryVerdict::Pass(query) => {
-                if self.pass_on(exchange, query, message).is_err() {
+                if self.pass_on(exchange, query, message, arrival).is_err() {
                     self.counts.update(|counts| counts.upstream.failed += 1);
                 }
             }
-            QueryVerdict::Reject(answer) => self.send_answer(exchange, &answer),
+            QueryVerdict::Reject(answer) => {
+                self.send_answer(exchange, &answer);
+            }
             QueryVerdict::Drop => {}
         }
     }
@@ -152,14 +156,18 @@ impl UdpProxy {
         exchange: Exchange,
         query: Query,
         message: &[u8],
+        arrival: Duration,
     ) -> io::Result<()> {
         let state = self.find_or_open(exchange)?;
+        send_query(&state.socket, message)?;
+        // The answer may be there already, and is read by another task of this thread.
         let now = self.clock.now();
         state.waiting.set(state.waiting.get() + 1);
         state.last_query.set(now);
-        // Before it is sent: the answer may be there at once.
-        self.pending.borrow_mut().insert(exchange, query, now);
-        send_query(&state.socket, message)
+        let delay = self.clock.elapsed().saturating_sub(arrival);
+        let passed = PassedQuery { query, delay };
+        self.pending.borrow_mut().insert(exchange, passed, now);
+        Ok(())
     }
 
     fn find_or_open(self: &Rc<Self>, exchange: Exchange) -> io::Result<Rc<UpstreamState>> {
@@ -215,6 +223,7 @@ impl UdpProxy {
         let Ok((length, server)) = state.socket.try_recv_from(&mut buffer) else {
             return;
         };
+        let arrival = self.clock.elapsed();
         let (exchange, answer) = (state.exchange, &buffer[..length]);
         // Before the socket was connected, it took datagrams from anybody.
         if server != exchange.server {
@@ -227,27 +236,34 @@ impl UdpProxy {
             return;
         };
         state.waiting.set(state.waiting.get().saturating_sub(1));
+        // From its arrival on the time counts as that of its query did.
+        let since = arrival.saturating_sub(matched.query_delay());
         if !matched.has_addresses() {
-            self.release(exchange, answer);
+            self.release(exchange, answer, since);
             return;
         }
         let (proxy, answer) = (Rc::clone(self), answer.to_vec());
         spawn_local(async move {
             matched.teach(&proxy.teacher).await;
-            proxy.release(exchange, &answer);
+            proxy.release(exchange, &answer, since);
         });
     }
 
-    fn release(&self, exchange: Exchange, answer: &[u8]) {
+    fn release(&self, exchange: Exchange, answer: &[u8], since: Duration) {
         self.counts.update(|counts| counts.answers.released += 1);
-        self.send_answer(exchange, answer);
+        if self.send_answer(exchange, answer) {
+            let latency = self.clock.elapsed().saturating_sub(since);
+            self.counts.update(|counts| counts.latency.observe(latency));
+        }
     }
 
-    fn send_answer(&self, exchange: Exchange, answer: &[u8]) {
+    /// Sends to the client; whether it could be.
+    fn send_answer(&self, exchange: Exchange, answer: &[u8]) -> bool {
         let sent = self.sender.send(exchange.server, exchange.client, answer);
         if sent.is_err() {
             self.counts.update(|counts| counts.answers.unsent += 1);
         }
+        sent.is_ok()
     }
 }
 

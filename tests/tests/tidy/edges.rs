@@ -175,6 +175,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workloads",
             "names",
             "name-manager",
+            "proxy",
         ],
     ),
     (

@@ -46,7 +46,11 @@ fn queries() -> PendingQueries {
 #[test]
 fn a_response_is_taken_once_from_whom_was_asked() {
     let mut queries = queries();
-    queries.insert(exchange(1, 4000), query(7, "a.example."), 0);
+    let passed = PassedQuery {
+        query: query(7, "a.example."),
+        delay: Duration::from_micros(30),
+    };
+    queries.insert(exchange(1, 4000), passed.clone(), 0);
     let other_server = Exchange {
         server: "10.96.0.11:53".parse().unwrap(),
         ..exchange(1, 4000)
@@ -65,7 +69,7 @@ fn a_response_is_taken_once_from_whom_was_asked() {
     let (taken, addresses) = queries
         .take(exchange(1, 4000), &response(7, "a.example."))
         .unwrap();
-    assert_eq!((taken.id(), addresses.len()), (7, 1));
+    assert_eq!((taken, addresses.len()), (passed, 1));
     assert!(
         queries
             .take(exchange(1, 4000), &response(7, "a.example."))
@@ -85,7 +89,7 @@ fn responses_come_in_any_order_and_questions_share_an_identifier() {
         let (taken, _) = queries
             .take(exchange(1, 4000), &response(id, name))
             .unwrap();
-        assert_eq!(taken, query(id, name));
+        assert_eq!(taken.query, query(id, name));
     }
     assert!(queries.is_empty() && queries.ages.is_empty() && queries.clients.is_empty());
 }
@@ -197,8 +201,8 @@ fn a_response_that_cannot_be_read_is_taken_by_its_identifier() {
     );
     let taken = [(); 3].map(|()| queries.take_unreadable(exchange(1, 4000), &broken));
     let expected = [
-        Some(query(7, "a.example.")),
-        Some(query(7, "b.example.")),
+        Some(query(7, "a.example.").into()),
+        Some(query(7, "b.example.").into()),
         None,
     ];
     assert_eq!(taken, expected);

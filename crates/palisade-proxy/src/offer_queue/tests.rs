@@ -93,6 +93,36 @@ fn an_answer_waits_for_its_confirmation() {
 }
 
 #[test]
+fn what_says_nothing_new_is_offered_once_in_a_while() {
+    let mut queue = OfferQueue::new(TeachingLimits::default());
+    queue.connect();
+    let offered = |queue: &mut OfferQueue, last: u8, now: u64| {
+        let receiver = queue.offer(origin(1, "a.example"), &[address(last, 60)], now);
+        let sent = drain(queue, now);
+        for (number, _, _) in &sent {
+            assert!(queue.confirm(*number));
+        }
+        (receiver.is_some(), sent.len())
+    };
+    assert_eq!(offered(&mut queue, 1, 0), (true, 1));
+    // The agent is told of the later end of the TTL, and then not for a second.
+    for (now, expected) in [(10, 1), (20, 0), (1_009, 0), (1_010, 1), (1_011, 0)] {
+        assert_eq!(offered(&mut queue, 1, now), (false, expected), "{now}");
+    }
+    assert_eq!(offered(&mut queue, 2, 1_012), (true, 1), "a new address");
+    assert_eq!(offered(&mut queue, 1, 60_999), (false, 1));
+    assert_eq!(
+        offered(&mut queue, 2, 61_013),
+        (true, 1),
+        "its time was over"
+    );
+    // Another agent is told all.
+    queue.disconnect();
+    queue.connect();
+    assert_eq!(offered(&mut queue, 2, 61_014), (true, 1));
+}
+
+#[test]
 fn without_the_agent_nothing_waits_and_all_is_offered_later() {
     let mut queue = OfferQueue::new(TeachingLimits::default());
     for (name, last, now) in [

@@ -1,6 +1,6 @@
-//! An agent that reads offers, and confirms all of them, or those that a test names.
+//! An agent that reads offers and reports, and confirms all offers, or those that a test names.
 
-use palisade_proxy::{AnswerConnection, AnswerListener, AnswerOffer};
+use palisade_proxy::{AnswerConnection, AnswerListener, AnswerOffer, ProxyMessage, ProxyReport};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 /// The agent, until dropped.
 pub(crate) struct TestAgent {
     offers: Receiver<AnswerOffer>,
+    reports: Receiver<ProxyReport>,
     connection: AnswerConnection,
 }
 
@@ -19,8 +20,17 @@ impl TestAgent {
         let mut confirmer = reader.try_clone().unwrap();
         let connection = reader.try_clone().unwrap();
         let (sender, offers) = channel();
+        let (reporter, reports) = channel();
         std::thread::spawn(move || {
-            while let Ok(Some(offer)) = reader.read() {
+            while let Ok(Some(message)) = reader.read() {
+                let offer = match message {
+                    ProxyMessage::Offer(offer) => offer,
+                    ProxyMessage::Report(report) => {
+                        // Few tests look at it.
+                        let _ = reporter.send(*report);
+                        continue;
+                    }
+                };
                 let id = offer.id;
                 // The test may have ended.
                 if sender.send(offer).is_err() {
@@ -31,12 +41,37 @@ impl TestAgent {
                 }
             }
         });
-        TestAgent { offers, connection }
+        TestAgent {
+            offers,
+            reports,
+            connection,
+        }
     }
 
     /// The next offer.
     pub(crate) fn read(&self) -> AnswerOffer {
         self.offers.recv_timeout(Duration::from_secs(3)).unwrap()
+    }
+
+    /// The next report.
+    pub(crate) fn read_report(&self) -> ProxyReport {
+        self.reports.recv_timeout(Duration::from_secs(3)).unwrap()
+    }
+
+    /// The last report that came until the proxy ended.
+    pub(crate) fn read_last_report(&self) -> ProxyReport {
+        let mut last = self.read_report();
+        // Fails when the reading thread has ended with the connection.
+        while let Ok(report) = self.reports.recv_timeout(Duration::from_secs(3)) {
+            last = report;
+        }
+        last
+    }
+
+    /// Whether nothing is reported for more than a period.
+    pub(crate) fn is_silent(&self) -> bool {
+        let patience = Duration::from_millis(1_500);
+        self.reports.recv_timeout(patience).is_err()
     }
 
     /// Whether there is no offer now.

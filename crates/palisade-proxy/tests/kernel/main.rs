@@ -14,6 +14,7 @@ mod enforced;
 mod exchange;
 mod flood;
 mod holding;
+mod reporting;
 mod server;
 mod servers;
 mod streams;

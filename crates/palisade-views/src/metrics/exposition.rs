@@ -5,6 +5,7 @@ use palisade_enforcer::metrics::Histogram;
 use palisade_text::printable_lines;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Its `Content-Type`.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -28,21 +29,33 @@ impl Exposition {
 
     /// Adds a histogram with these label values.
     pub fn add_histogram(&mut self, metric: &Metric, labels: &[&str], histogram: &Histogram) {
+        self.add_buckets(metric, labels, histogram.cumulative(), histogram.sum());
+    }
+
+    /// Adds a histogram of other buckets: each upper bound in seconds with the cumulative count, the unbounded one
+    /// last, and the sum of all durations.
+    pub fn add_buckets(
+        &mut self,
+        metric: &Metric,
+        labels: &[&str],
+        buckets: impl Iterator<Item = (f64, u64)>,
+        sum: Duration,
+    ) {
         let lines = self.samples.entry(metric.name).or_default();
         let name = metric.name;
         let mut count = 0;
-        for (bound, sum) in histogram.cumulative() {
+        for (bound, so_far) in buckets {
             let bound = if bound.is_infinite() {
                 "+Inf".to_owned()
             } else {
                 bound.to_string()
             };
             let braces = label_text(metric, labels, Some(&bound));
-            lines.push(format!("{name}_bucket{braces} {sum}"));
-            count = sum;
+            lines.push(format!("{name}_bucket{braces} {so_far}"));
+            count = so_far;
         }
         let braces = label_text(metric, labels, None);
-        let seconds = histogram.sum().as_secs_f64();
+        let seconds = sum.as_secs_f64();
         lines.push(format!("{name}_sum{braces} {seconds}"));
         lines.push(format!("{name}_count{braces} {count}"));
     }

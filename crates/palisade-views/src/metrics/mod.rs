@@ -17,6 +17,7 @@ use exposition::Exposition;
 use palisade_api::{BudgetFallback, EndpointState};
 use palisade_dataplane::{CounterValue, Counters};
 use palisade_enforcer::metrics::Histogram;
+use palisade_proxy::{ProxyCounts, QueryCounts};
 use palisade_tables::{AuditComparison, Verdict, VerdictCause};
 use process::collect as collect_process;
 use std::collections::BTreeMap;
@@ -102,6 +103,55 @@ fn collect_names(core: &CoreSnapshot<'_>, out: &mut Exposition) {
     out.add_sample(&DNS_ADDRESSES_EXCLUDED, &[], answers.excluded as f64);
     out.add_sample(&DNS_POLICIES, &[], manager.dns_policy_count() as f64);
     out.add_sample(&DNS_PROXIES, &[], manager.proxies.count() as f64);
+    collect_proxies(&manager.proxies.counts(), out);
+}
+
+fn collect_proxies(counts: &ProxyCounts, out: &mut Exposition) {
+    let ProxyCounts {
+        queries,
+        answers,
+        offers,
+        upstream,
+        tcp,
+        latency,
+        broken_rule_sets,
+    } = counts;
+    // Those over UDP are all others.
+    let verdicts = |counts: &QueryCounts| {
+        [
+            ("allowed", counts.allowed),
+            ("refused", counts.refused),
+            ("unknown-rule-set", counts.unknown_rule_set),
+            ("malformed", counts.malformed),
+        ]
+    };
+    for ((verdict, all), (_, tcp)) in verdicts(queries).into_iter().zip(verdicts(&tcp.queries)) {
+        let udp = all.saturating_sub(tcp);
+        out.add_sample(&DNS_QUERIES, &["udp", verdict], udp as f64);
+        out.add_sample(&DNS_QUERIES, &["tcp", verdict], tcp as f64);
+    }
+    for (metric, label, value) in [
+        (&DNS_QUERIES_DROPPED, Some("forgotten"), queries.forgotten),
+        (&DNS_QUERIES_DROPPED, Some("upstream"), upstream.failed),
+        (&DNS_PROXY_ANSWERS, Some("released"), answers.released),
+        (&DNS_PROXY_ANSWERS, Some("foreign"), answers.foreign),
+        (&DNS_PROXY_ANSWERS, Some("unsent"), answers.unsent),
+        (&DNS_UNCONFIRMED, None, answers.held_too_long),
+        (&DNS_UNREADABLE, None, answers.unreadable),
+        (&DNS_OFFERS_DROPPED, None, offers.dropped),
+        (&DNS_CONNECTIONS_CLOSED, Some("limit"), tcp.refused),
+        (&DNS_CONNECTIONS_CLOSED, Some("unmarked"), tcp.unmarked),
+        (&DNS_CONNECTIONS_CLOSED, Some("idle"), tcp.idle),
+        (&DNS_SOCKETS_EVICTED, None, upstream.evicted),
+        (&DNS_RULES_UNREADABLE, None, *broken_rule_sets),
+    ] {
+        out.add_sample(metric, label.as_slice(), value as f64);
+    }
+    let buckets = latency.cumulative().map(|(bound, count)| {
+        let bound = bound.map_or(f64::INFINITY, |bound| bound.as_secs_f64());
+        (bound, count)
+    });
+    out.add_buckets(&DNS_LATENCY, &[], buckets, latency.sum());
 }
 
 fn collect_endpoints_and_policies(core: &CoreSnapshot<'_>, out: &mut Exposition) {

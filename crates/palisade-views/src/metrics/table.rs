@@ -109,6 +109,16 @@ metrics! {
     DNS_ADDRESSES_EXCLUDED Counter "palisade_dns_addresses_excluded_total" [] "Addresses of answers in networks that no answer may open.";
     DNS_POLICIES Gauge "palisade_dns_policies" [] "Policies that judge or observe DNS queries by name.";
     DNS_PROXIES Gauge "palisade_dns_proxies" [] "DNS proxies that are connected to the agent.";
+    DNS_QUERIES Counter "palisade_dns_queries_total" ["protocol", "verdict"] "Queries that DNS proxies have read, as they report each second (like all figures below; after a restart of the agent, those of the proxies that still run): allowed, refused, unknown-rule-set (refused, since the proxy has no rules of that number), or malformed (no query).";
+    DNS_QUERIES_DROPPED Counter "palisade_dns_queries_dropped_total" ["reason"] "Allowed queries that a proxy has dropped: forgotten (a bound was reached while they waited) or upstream (no socket or connection towards the server).";
+    DNS_PROXY_ANSWERS Counter "palisade_dns_proxy_answers_total" ["result"] "Answers of servers: released (passed on to the client), foreign (dropped: nobody waits for them), or unsent (released or refused over UDP, and could not be sent).";
+    DNS_UNCONFIRMED Counter "palisade_dns_answers_unconfirmed_total" [] "Released answers whose hold was over before the agent confirmed their addresses: a connection at once may have been denied.";
+    DNS_UNREADABLE Counter "palisade_dns_answers_unreadable_total" [] "Released answers that could not be read, so that they gave no addresses.";
+    DNS_LATENCY Histogram "palisade_dns_proxy_latency_seconds" [] "Time that a proxy added to an answered query: from its arrival until it was passed on (over TCP with the connection to the server), and from the arrival of the answer until its release, with the hold.";
+    DNS_OFFERS_DROPPED Counter "palisade_dns_offers_dropped_total" [] "Names whose new addresses the agent does not know, since too many waited for it.";
+    DNS_CONNECTIONS_CLOSED Counter "palisade_dns_connections_closed_total" ["reason"] "Connections of clients that a proxy closed: limit (too many), unmarked (net.ipv4.tcp_fwmark_accept is off), or idle.";
+    DNS_SOCKETS_EVICTED Counter "palisade_dns_sockets_evicted_total" [] "Sockets towards servers that a bound closed before their time.";
+    DNS_RULES_UNREADABLE Counter "palisade_dns_rules_unreadable_total" [] "Times that a proxy could not read its changed rules; the former ones stay in force.";
 }
 
 /// Generates `docs/metrics.md`.

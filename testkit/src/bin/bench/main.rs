@@ -9,6 +9,7 @@ mod datapath;
 mod engine;
 mod heap;
 mod manifest;
+mod names;
 mod nft;
 mod offline;
 mod parsed_objects;
@@ -181,6 +182,7 @@ fn kernel_cases() -> Vec<BenchCase> {
     let mut cases = nft::cases();
     cases.extend(datapath::cases());
     cases.extend(agent::cases());
+    cases.extend(names::cases());
     cases.extend(cluster::cases());
     cases
 }

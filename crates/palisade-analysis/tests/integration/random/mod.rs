@@ -215,7 +215,7 @@ fn connections_say_what_the_oracle_says() {
         }
     }
     println!("{asked} flows, {passed} allowed, {features:?}");
-    assert_eq!(features.len(), 9, "a form that no case had: {features:?}");
+    assert_eq!(features.len(), 10, "a form that no case had: {features:?}");
     assert!(passed * 4 > asked && passed * 4 < asked * 3);
 }
 

@@ -5,6 +5,7 @@ mod enforced;
 pub(crate) mod fake_server;
 mod forged;
 pub(crate) mod hostile;
+mod metrics;
 mod outages;
 mod places;
 mod resolvers;

@@ -114,3 +114,34 @@ fn a_proxy_hands_over_and_without_one_restricted_workloads_cannot_resolve() {
         Some((ResponseCode::NoError, vec![addresses_of(0)[0]]))
     );
 }
+
+#[test]
+fn without_a_proxy_queries_pass_where_the_configuration_says_so() {
+    if !need_root() {
+        return;
+    }
+    let mut named = NamedShop::open("names-pass", &dnsmasq());
+    named.restart_with(&["--dns-when-down", "pass"]);
+    let code = |named: &NamedShop, name: &str| {
+        servers().map(|server| {
+            let answer = named.lookup(name, server, RecordType::A);
+            answer.map(|(code, _)| code)
+        })
+    };
+    let (answered, refused) = (Some(ResponseCode::NoError), Some(ResponseCode::Refused));
+    assert_eq!(code(&named, "n0.example.com"), [answered; 2]);
+    assert_eq!(code(&named, "other.test"), [refused; 2]);
+    named.proxy = None;
+    assert_eq!(code(&named, "n1.example.com"), [answered; 2]);
+    let other = code(&named, "other.test");
+    assert!(
+        other.iter().all(|code| code.is_some() && *code != refused),
+        "{other:?}"
+    );
+    // Nobody read the answer: the name has no address. What was known stays.
+    assert!(!named.connects(addresses_of(1)[0]));
+    assert!(named.connects(addresses_of(0)[0]));
+    named.proxy = Some(ProxyProcess::start(&named.shop.agent, &named.shop.lab));
+    named.wait_for_proxy();
+    assert_eq!(code(&named, "other.test"), [refused; 2]);
+}

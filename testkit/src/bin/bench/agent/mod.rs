@@ -13,7 +13,7 @@ use crate::case::BenchCase;
 
 pub(crate) use edits::wait;
 pub(crate) use prober::{NEW, Prober};
-pub(crate) use process::{AgentProcess, folder, processor_seconds, program};
+pub(crate) use process::{AgentProcess, ProxyProcess, folder, processor_seconds, program};
 
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<BenchCase> {

@@ -136,6 +136,22 @@ impl AgentProcess {
         Ok(())
     }
 
+    /// Starts a DNS proxy beside it.
+    pub(crate) fn start_proxy(&self, lab: &Lab) -> Result<ProxyProcess, String> {
+        let mut command = self.command();
+        command
+            .arg("proxy")
+            .arg("--state-dir")
+            .arg(self.state())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = lab.run_in(lab.host(), move || command.spawn());
+        let child = child.map_err(|error| chain(&error))?;
+        let child = child.map_err(|error| format!("starting the proxy: {error}"))?;
+        Ok(ProxyProcess(child))
+    }
+
     /// Waits until it is in sync.
     pub(crate) fn wait_until_ready(&self) -> Result<(), String> {
         let began = now();
@@ -215,6 +231,17 @@ impl AgentProcess {
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+/// A DNS proxy, until dropped.
+pub(crate) struct ProxyProcess(Child);
+
+impl Drop for ProxyProcess {
+    fn drop(&mut self) {
+        // One that has ended already needs no end.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

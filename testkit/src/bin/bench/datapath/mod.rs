@@ -7,6 +7,7 @@
 //! the sender by its egress rules, the receiver by its ingress rules, and only the last rule of each
 //! allows what is sent.
 
+mod beside;
 mod foreign;
 mod loads;
 mod place;
@@ -14,6 +15,7 @@ mod tuples;
 
 use crate::case::{BenchCase, Samples};
 use crate::report::Figure;
+use beside::NamesBeside;
 use foreign::ForeignHost;
 use loads::Load;
 use palisade_model::Family;
@@ -75,6 +77,7 @@ pub(crate) fn cases() -> Vec<BenchCase> {
     cases.push(by_networks());
     cases.extend(KINDS.map(|kind| by_rules(kind, Family::V6)));
     cases.extend([KINDS[0], KINDS[3]].map(of_foreign_traffic));
+    cases.extend([KINDS[0], KINDS[3]].map(beside_names));
     cases
 }
 
@@ -169,6 +172,35 @@ fn of_foreign_traffic(kind: LoadKind) -> BenchCase {
                 HostSetup::Foreign(ForeignHost::Tracking),
             ];
             hosts.extend(ForeignHost::WITH_PALISADE.map(HostSetup::Foreign));
+            compare(&hosts, kind, Family::V4, samples)
+        }),
+    }
+}
+
+/// What workloads without names pay for those of another on the same host.
+fn beside_names(kind: LoadKind) -> BenchCase {
+    let name = format!("names/none/{}", kind.name);
+    let [plain, without] = ["plain", "without"].map(|host| format!("{name}/{host}"));
+    let figures = vec![
+        Figure::of(plain.clone(), kind.unit),
+        ratio(without.clone(), &plain, None),
+        ratio(format!("{name}/conntrack"), &plain, None),
+        ratio(format!("{name}/with"), &plain, None),
+        ratio(name.clone(), &without, None).with_reference("aim", 1.0),
+    ];
+    BenchCase {
+        name: name.clone(),
+        figures,
+        processes: 1,
+        asks_the_oracle: false,
+        limits: 3,
+        measure: Box::new(move |_, samples| {
+            let hosts = [
+                HostSetup::Plain,
+                HostSetup::Beside(NamesBeside::Without),
+                HostSetup::Tracking,
+                HostSetup::Beside(NamesBeside::With),
+            ];
             compare(&hosts, kind, Family::V4, samples)
         }),
     }

@@ -1,5 +1,6 @@
 //! A host between a client and a server, and what it does with their packets.
 
+use super::beside::NamesBeside;
 use super::foreign::ForeignHost;
 use super::loads::TrafficSide;
 use crate::parsed_objects::{
@@ -38,6 +39,8 @@ pub(super) enum HostSetup {
     Networks(usize),
     /// Client and server are no workloads, but beyond two interfaces of its own.
     Foreign(ForeignHost),
+    /// It enforces one rule at either end, and policy of another workload.
+    Beside(NamesBeside),
 }
 
 impl fmt::Display for HostSetup {
@@ -48,6 +51,7 @@ impl fmt::Display for HostSetup {
             HostSetup::Rules(n) => write!(f, "a host with {n} rules"),
             HostSetup::Networks(n) => write!(f, "a host with rules of {n} networks"),
             HostSetup::Foreign(host) => write!(f, "a host that forwards, {}", host.name()),
+            HostSetup::Beside(names) => write!(f, "a host {} names of another", names.name()),
         }
     }
 }
@@ -90,6 +94,7 @@ impl DatapathLab {
                 None
             }
             HostSetup::Foreign(host) => Some(enforce(&lab, host.updates()?)?),
+            HostSetup::Beside(names) => Some(enforce(&lab, names.updates()?)?),
             HostSetup::Rules(rules) => Some(enforce(&lab, updates(&by_label(rules)))?),
             HostSetup::Networks(nets) => Some(enforce(&lab, updates(&by_network(nets)))?),
         };
@@ -151,7 +156,7 @@ impl DatapathLab {
         let refused = refused.err().map(|error| error.kind());
         let passes = refused == Some(std::io::ErrorKind::ConnectionRefused);
         match self.host {
-            HostSetup::Rules(_) | HostSetup::Networks(_) if passes => {
+            HostSetup::Rules(_) | HostSetup::Networks(_) | HostSetup::Beside(_) if passes => {
                 Err(format!("{}: what no rule allows passes", self.host))
             }
             HostSetup::Plain
@@ -222,6 +227,7 @@ fn enforce(lab: &Lab, updates: Vec<Update>) -> Result<NftDataplane, String> {
 pub(crate) fn config() -> nftables::Config {
     nftables::Config {
         deny_action: palisade_model::DenyAction::Drop,
+        redirect: Some(palisade_nft::RedirectConfig::default()),
         ..nftables::Config::default()
     }
 }
