@@ -4,8 +4,8 @@
 //! it has the name, and the fewest other networks contain it. The listing evaluates it as any address, and reports it by
 //! name where more or less is allowed to it than to such an address without a name.
 //!
-//! Promises: where no policy selects by name, a listing is that of the state alone. Never: reports an address that it
-//! made, or changes what is reported of known addresses.
+//! Promises: where no policy selects by name, a listing is that of the state alone. Never: lists an address that it
+//! made, or changes what is listed of known addresses.
 
 use crate::connection_end::NameAddresses;
 use palisade_model::{
@@ -89,19 +89,7 @@ impl NamedEnds {
         }
         let mut named = state.clone();
         for end in &self.ends {
-            let id = end.example.network_set_id();
-            let set = named.network_sets.entry(id.clone());
-            let set = set.or_insert_with(|| NetworkSet {
-                id,
-                kind: NetworkSetKind::DomainName,
-                labels: Default::default(),
-                nets: Vec::new(),
-            });
-            let own = Family::BOTH.into_iter().zip(end.addresses);
-            let own = own.filter_map(|(family, address)| {
-                Some(Prefix::host(address_from_number(family, address?)))
-            });
-            set.nets.extend(own);
+            add_addresses(&mut named, &end.example, end.addresses);
         }
         Cow::Owned(named)
     }
@@ -155,6 +143,35 @@ impl NamedEnd {
         self.pattern.matches(other.example.as_str())
             && !other.pattern.matches(self.example.as_str())
     }
+}
+
+/// The state; if it knows no address of the name, with one in each family that stands for its addresses.
+pub(crate) fn with_name<'s>(state: &'s State, name: &DomainName) -> Cow<'s, State> {
+    let known = state.network_sets.get(&name.network_set_id());
+    if known.is_some_and(|set| !set.nets.is_empty()) {
+        return Cow::Borrowed(state);
+    }
+    let addresses = Family::BOTH.map(|family| find_free_addresses(family, &[state], 1));
+    let mut named = state.clone();
+    add_addresses(&mut named, name, addresses);
+    Cow::Owned(named)
+}
+
+/// Gives a name addresses, by family.
+fn add_addresses(state: &mut State, name: &DomainName, addresses: [Option<u128>; 2]) {
+    let id = name.network_set_id();
+    let set = state.network_sets.entry(id.clone());
+    let set = set.or_insert_with(|| NetworkSet {
+        id,
+        kind: NetworkSetKind::DomainName,
+        labels: Default::default(),
+        nets: Vec::new(),
+    });
+    let own = Family::BOTH.into_iter().zip(addresses);
+    let own = own.filter_map(|(family, address)| {
+        Some(Prefix::host(address_from_number(family, address?)))
+    });
+    set.nets.extend(own);
 }
 
 /// Addresses of both families.

@@ -420,7 +420,7 @@ pub(crate) struct ExplainArgs {
     /// Source: namespace/pod (or another workload), host:NODE, or an address; the default namespace is `default`.
     #[arg(long, value_name = "X")]
     pub(crate) from: String,
-    /// Destination: namespace/pod, host:NODE, an address, or service:NAMESPACE/NAME.
+    /// Destination: namespace/pod, host:NODE, an address, service:NAMESPACE/NAME, or name:DOMAIN for the addresses of a domain name.
     #[arg(long, value_name = "Y")]
     pub(crate) to: String,
     #[command(flatten)]

@@ -15,9 +15,10 @@ mod resolve;
 pub use query_traffic::TrafficError;
 pub use resolve::FlowEndError;
 
+use crate::named_ends::with_name;
 use host_paths::HostJudge;
 use palisade_api::{ExplainQuery, Explanation, FlowReport, VerdictWord};
-use palisade_model::{FailsafePorts, FlowOrigin, State};
+use palisade_model::{DomainName, FailsafePorts, FlowOrigin, State};
 use palisade_oracle::{DecisionReason, DirectionJudgement, OracleOptions, PreparedState};
 use resolve::QueryFlows;
 
@@ -46,11 +47,15 @@ pub fn explain(
     options: &OracleOptions,
     failsafe: &FailsafePorts,
 ) -> Result<Explanation, ExplainError> {
+    let named = resolve::destination_name(&query.to)?;
+    let with_name = named.as_ref().map(|name| with_name(state, name));
+    let note = named.as_ref().map(|name| name_note(state, name));
+    let state = with_name.as_deref().unwrap_or(state);
     let state = &*host_paths::name_interfaces(state);
     let prepared = PreparedState::new(state).with_failsafe(failsafe.clone());
     let mut flows = QueryFlows::resolve(&prepared, query)?;
     let unnamed = host_paths::unnamed_interface_note(state, query);
-    flows.notes.extend(unnamed);
+    flows.notes.extend(unnamed.into_iter().chain(note));
     let hosts = HostJudge::new(state, query, options, failsafe);
     let mut cases: Vec<(FlowReport, Vec<Option<DecisionReason>>)> = Vec::new();
     for mut flow in flows.flows {
@@ -86,4 +91,15 @@ pub fn explain(
         others: cases,
         notes: flows.notes,
     })
+}
+
+/// What the addresses of a name are in the explanation.
+fn name_note(state: &State, name: &DomainName) -> String {
+    let known = state.network_sets.get(&name.network_set_id());
+    match known.map_or(0, |set| set.nets.len()) {
+        0 => format!(
+            "no address of {name} is known: the address below stands for one that is in as few networks of policies as possible"
+        ),
+        known => format!("{name}: {known} known addresses"),
+    }
 }

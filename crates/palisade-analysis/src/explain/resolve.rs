@@ -5,7 +5,7 @@ use super::query_traffic::{QueryPort, QueryTraffic};
 use super::{ExplainError, TrafficError};
 use crate::similar_names::similar_names;
 use palisade_api::ExplainQuery;
-use palisade_model::{Endpoint, Family, FlowOrigin, Protocol, Service, ServicePort, State, Str};
+use palisade_model::{DomainName, DomainNameError, Endpoint, Family, FlowOrigin, Protocol, Service, ServicePort, State, Str};
 use palisade_oracle::{FlowEnd, HostPath, PreparedState, Question};
 use std::net::IpAddr;
 
@@ -14,9 +14,17 @@ use std::net::IpAddr;
 pub enum FlowEndError {
     /// The text has no known form.
     #[error(
-        "{0:?} is neither namespace/pod nor host:node nor an address (nor, as a destination, service:namespace/name)"
+        "{0:?} is neither namespace/pod nor host:node nor an address (nor, as a destination, service:namespace/name or name:domain)"
     )]
     InvalidForm(String),
+    /// The domain name is invalid.
+    #[error("{name:?} is no domain name: {reason}")]
+    InvalidName {
+        /// The text.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No endpoint has the name.
     #[error("there is no pod or workload {name}{}", format_suggestions(.near))]
     NoEndpoint {
@@ -218,6 +226,25 @@ impl QueryFlows {
 
 const SERVICE: &str = "service:";
 const HOST: &str = "host:";
+const NAME: &str = "name:";
+
+/// The domain name that a destination names.
+pub(super) fn destination_name(text: &str) -> Result<Option<DomainName>, FlowEndError> {
+    let name = text.strip_prefix(NAME).map(|name| {
+        name.parse().map_err(|error: DomainNameError| FlowEndError::InvalidName {
+            name: name.to_owned(),
+            reason: error.to_string(),
+        })
+    });
+    name.transpose()
+}
+
+/// The addresses that a state knows of a name.
+fn name_ends(state: &State, name: &DomainName) -> Vec<FlowEnd> {
+    let set = state.network_sets.get(&name.network_set_id());
+    let nets = set.into_iter().flat_map(|set| &set.nets);
+    nets.map(|net| FlowEnd::Address(net.address())).collect()
+}
 
 /// The families that two ends have in common.
 fn common_families(source: &FlowEnd, destination: &FlowEnd) -> Vec<Family> {
@@ -390,10 +417,11 @@ fn resolve_targets(
             service: None,
         })
     };
-    resolve_ends(prepared, text, notes)?
-        .into_iter()
-        .map(target)
-        .collect()
+    let ends = match destination_name(text)? {
+        Some(name) => name_ends(prepared.state(), &name),
+        None => resolve_ends(prepared, text, notes)?,
+    };
+    ends.into_iter().map(target).collect()
 }
 
 impl std::fmt::Display for QueryPort {

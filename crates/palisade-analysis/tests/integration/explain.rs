@@ -295,7 +295,7 @@ fn what_cannot_be_answered_says_why() {
         ),
         (
             query("10.0.0.300", "shop/db", "80"),
-            "\"10.0.0.300\" is neither namespace/pod nor host:node nor an address (nor, as a destination, service:namespace/name)",
+            "\"10.0.0.300\" is neither namespace/pod nor host:node nor an address (nor, as a destination, service:namespace/name or name:domain)",
         ),
         (
             query("shop/api", "service:shop/wed", "80"),

@@ -4,7 +4,9 @@ use crate::build::*;
 use crate::connections::shown;
 use palisade_analysis::{ConnectionFilter, connections, diff, grouped_connections};
 use palisade_model::Action::{Allow, Deny};
+use palisade_api::{ExplainQuery, VerdictWord};
 use palisade_model::*;
+use palisade_oracle::OracleOptions;
 
 fn named(pattern: &str) -> Peer {
     let key = LabelKey::reserved(reserved::DOMAIN);
@@ -175,4 +177,33 @@ fn a_change_of_a_name_is_a_difference() {
         )
     );
     assert!(diff(&old, &old).is_empty());
+}
+
+#[test]
+fn a_name_is_a_destination_to_explain() {
+    let known: [(&str, &[&str]); 1] = [("b.example.com", &["192.0.2.7/32", "192.0.2.8/32"])];
+    let state = world(vec![to_name("*.example.com", 443)], &known);
+    let ask = |to: &str, port: &str| {
+        let query = ExplainQuery {
+            from: "n/a".to_owned(),
+            to: to.to_owned(),
+            port: Some(port.to_owned()),
+            ..ExplainQuery::default()
+        };
+        let options = OracleOptions::default();
+        palisade_analysis::explain(&state, &query, &options, &FailsafePorts::NONE)
+    };
+    for (to, port, verdict, note) in [
+        ("name:B.example.com.", "443", VerdictWord::Allow, "b.example.com: 2 known addresses"),
+        ("name:b.example.com", "80", VerdictWord::Deny, "2 known"),
+        ("name:a.example.com", "443", VerdictWord::Allow, "no address of a.example.com is known"),
+        ("name:a.example.net", "443", VerdictWord::Deny, "no address of a.example.net is known"),
+    ] {
+        let explanation = ask(to, port).unwrap();
+        assert_eq!(explanation.case.verdict, verdict, "{to} {port}");
+        assert!(explanation.notes.iter().any(|text| text.contains(note)), "{to}: {explanation:?}");
+    }
+    let error = ask("name:a..example", "443").unwrap_err().to_string();
+    assert!(error.starts_with("\"a..example\" is no domain name: "), "{error}");
+    assert!(ask("name:", "443").is_err());
 }

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 pub struct ExplainQuery {
     /// The source: `namespace/pod`, `host:node` or an address.
     pub from: String,
-    /// The destination: `namespace/pod`, `host:node`, an address, or `service:namespace/name`.
+    /// The destination: `namespace/pod`, `host:node`, an address, `service:namespace/name`, or `name:domain`.
     pub to: String,
     /// The destination port: `80/TCP`, `80` (TCP), or a named port of the destination, `http/TCP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
