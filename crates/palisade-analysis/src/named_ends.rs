@@ -126,8 +126,10 @@ impl NamedEnds {
                 region.subtract(own)
             };
         }
+        let is_pattern = |(end, _): &&(&NamedEnd, Vec<Family>)| end.pattern.only_name().is_none();
+        let patterns: Vec<_> = found.iter().filter(is_pattern).collect();
         let is_covered = |(end, families): &(&NamedEnd, Vec<Family>)| {
-            let mut others = found.iter();
+            let mut others = patterns.iter();
             others.any(|(other, of_other)| of_other == families && other.covers(end))
         };
         let listed = found.iter().filter(|row| !is_covered(row));
@@ -211,6 +213,9 @@ fn collect_patterns(selector: &Selector, found: &mut BTreeSet<DomainPattern>) {
 
 /// A name that a pattern matches, and as few of the others as possible.
 fn example_of(pattern: &DomainPattern, all: &BTreeSet<DomainPattern>) -> Option<DomainName> {
+    if let Some(name) = pattern.only_name() {
+        return name.parse().ok();
+    }
     let examples = FILLERS.iter().filter_map(|filler| {
         let text = match pattern {
             DomainPattern::Any => format!("{filler}.invalid"),
@@ -228,6 +233,11 @@ fn example_of(pattern: &DomainPattern, all: &BTreeSet<DomainPattern>) -> Option<
 
 /// The number of addresses of the known names that a pattern matches.
 fn known_addresses(state: &State, pattern: &DomainPattern) -> usize {
+    let only: Option<DomainName> = pattern.only_name().and_then(|name| name.parse().ok());
+    if let Some(name) = only {
+        let set = state.network_sets.get(&name.network_set_id());
+        return set.map_or(0, |set| set.nets.len());
+    }
     let sets = state.network_sets.values();
     let names =
         sets.filter(|set| set.kind == NetworkSetKind::DomainName && pattern.matches(&set.id.name));
