@@ -222,10 +222,12 @@ fn failsafe_rules(side: PacketSide) -> Vec<NftRule> {
         );
         out.push(in_set(line().original(), original, false));
         out.push(in_set(line().reply(), reply, true));
+        // Connection tracking never begins with the answer to a SYN, and no host that answers one has opened the flow.
+        let midstream = |line: RuleBuilder| line.tcp_flags(tcp_flag::SYN, CmpOp::Eq, 0);
+        out.push(in_set(midstream(line().original()), reply, true));
+        out.push(in_set(midstream(line().reply()), original, false));
         let syn = tcp_flag::SYN | tcp_flag::ACK;
         let no_syn = |line: RuleBuilder| line.tcp_flags(syn, CmpOp::Neq, tcp_flag::SYN);
-        out.push(in_set(no_syn(line().original()), reply, true));
-        out.push(in_set(no_syn(line().reply()), original, false));
         let untracked = || line().state(ct_state::UNTRACKED);
         out.push(in_set(untracked(), original, false));
         out.push(in_set(no_syn(untracked()), reply, true));
