@@ -1,6 +1,7 @@
 //! A short differential on every `cargo test`; `make differential` is the long one.
 
-use palisade_testkit::differential::{RunOptions, check_world, run};
+use palisade_testkit::differential::{RunOptions, check_world, replay, run};
+use std::path::Path;
 
 #[test]
 fn every_reading_agrees() {
@@ -21,4 +22,18 @@ fn worlds_in_which_a_restart_wrote() {
         let outcome = check_world(seed, world);
         assert!(outcome.is_ok(), "case {world} of seed {seed}: {outcome:?}");
     }
+}
+
+/// Cases that failed once, each by what it is about.
+#[test]
+fn cases_that_failed_once_agree() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/replays");
+    let mut judged = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let case = entry.unwrap().path();
+        let agreed = replay(&case).unwrap();
+        assert!(agreed.is_ok(), "{}: {agreed:?}", case.display());
+        judged += 1;
+    }
+    assert!(judged > 0);
 }
