@@ -170,9 +170,8 @@ fn add_addresses(state: &mut State, name: &DomainName, addresses: [Option<u128>;
         nets: Vec::new(),
     });
     let own = Family::BOTH.into_iter().zip(addresses);
-    let own = own.filter_map(|(family, address)| {
-        Some(Prefix::host(address_from_number(family, address?)))
-    });
+    let own = own
+        .filter_map(|(family, address)| Some(Prefix::host(address_from_number(family, address?))));
     set.nets.extend(own);
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn check_tables(
         0 => FailsafePorts::NONE,
         _ => FailsafePorts::default(),
     };
-    let unread_dns = match case >> 20 & 3 {
+    let unread_dns = match case >> 8 & 3 {
         0 => UnreadDnsAction::Allow,
         _ => UnreadDnsAction::Policy,
     };

@@ -5,7 +5,10 @@ use super::query_traffic::{QueryPort, QueryTraffic};
 use super::{ExplainError, TrafficError};
 use crate::similar_names::similar_names;
 use palisade_api::ExplainQuery;
-use palisade_model::{DomainName, DomainNameError, Endpoint, Family, FlowOrigin, Protocol, Service, ServicePort, State, Str};
+use palisade_model::{
+    DomainName, DomainNameError, Endpoint, Family, FlowOrigin, Protocol, Service, ServicePort,
+    State, Str,
+};
 use palisade_oracle::{FlowEnd, HostPath, PreparedState, Question};
 use std::net::IpAddr;
 
@@ -231,10 +234,11 @@ const NAME: &str = "name:";
 /// The domain name that a destination names.
 pub(super) fn destination_name(text: &str) -> Result<Option<DomainName>, FlowEndError> {
     let name = text.strip_prefix(NAME).map(|name| {
-        name.parse().map_err(|error: DomainNameError| FlowEndError::InvalidName {
-            name: name.to_owned(),
-            reason: error.to_string(),
-        })
+        name.parse()
+            .map_err(|error: DomainNameError| FlowEndError::InvalidName {
+                name: name.to_owned(),
+                reason: error.to_string(),
+            })
     });
     name.transpose()
 }

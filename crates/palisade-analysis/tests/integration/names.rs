@@ -3,8 +3,8 @@
 use crate::build::*;
 use crate::connections::shown;
 use palisade_analysis::{ConnectionFilter, connections, diff, grouped_connections};
-use palisade_model::Action::{Allow, Deny};
 use palisade_api::{ExplainQuery, VerdictWord};
+use palisade_model::Action::{Allow, Deny};
 use palisade_model::*;
 use palisade_oracle::OracleOptions;
 
@@ -194,16 +194,37 @@ fn a_name_is_a_destination_to_explain() {
         palisade_analysis::explain(&state, &query, &options, &FailsafePorts::NONE)
     };
     for (to, port, verdict, note) in [
-        ("name:B.example.com.", "443", VerdictWord::Allow, "b.example.com: 2 known addresses"),
+        (
+            "name:B.example.com.",
+            "443",
+            VerdictWord::Allow,
+            "b.example.com: 2 known addresses",
+        ),
         ("name:b.example.com", "80", VerdictWord::Deny, "2 known"),
-        ("name:a.example.com", "443", VerdictWord::Allow, "no address of a.example.com is known"),
-        ("name:a.example.net", "443", VerdictWord::Deny, "no address of a.example.net is known"),
+        (
+            "name:a.example.com",
+            "443",
+            VerdictWord::Allow,
+            "no address of a.example.com is known",
+        ),
+        (
+            "name:a.example.net",
+            "443",
+            VerdictWord::Deny,
+            "no address of a.example.net is known",
+        ),
     ] {
         let explanation = ask(to, port).unwrap();
         assert_eq!(explanation.case.verdict, verdict, "{to} {port}");
-        assert!(explanation.notes.iter().any(|text| text.contains(note)), "{to}: {explanation:?}");
+        assert!(
+            explanation.notes.iter().any(|text| text.contains(note)),
+            "{to}: {explanation:?}"
+        );
     }
     let error = ask("name:a..example", "443").unwrap_err().to_string();
-    assert!(error.starts_with("\"a..example\" is no domain name: "), "{error}");
+    assert!(
+        error.starts_with("\"a..example\" is no domain name: "),
+        "{error}"
+    );
     assert!(ask("name:", "443").is_err());
 }
