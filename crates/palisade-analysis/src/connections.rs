@@ -86,16 +86,7 @@ pub fn filtered_connections<'a>(
     scope: &ConnectionFilter,
 ) -> Result<Vec<Connection>, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let view = state.into();
-    let names = NamedEnds::new(&[view.state]);
-    let named = names.add_to(view.state);
-    let view = Reachability::new(
-        StateView {
-            state: &named,
-            ..view
-        },
-        &sets,
-    );
+    let (names, [view]) = NamedEnds::with_reachability([state.into()], &sets);
     let views = [&view];
     let workload_groups = [view.units(&view.find_split_workloads())];
     let filter = ResolvedFilter::resolve(scope, &views)?;
@@ -119,16 +110,7 @@ pub fn grouped_connections<'a>(
     scope: &ConnectionFilter,
 ) -> Result<Vec<Connection>, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let view = state.into();
-    let names = NamedEnds::new(&[view.state]);
-    let named = names.add_to(view.state);
-    let view = Reachability::new(
-        StateView {
-            state: &named,
-            ..view
-        },
-        &sets,
-    );
+    let (names, [view]) = NamedEnds::with_reachability([state.into()], &sets);
     let views = [&view];
     let workload_groups = [view.units(&view.find_split_workloads())];
     let filter = ResolvedFilter::resolve(scope, &views)?;

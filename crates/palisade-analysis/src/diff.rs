@@ -72,12 +72,8 @@ pub fn filtered_diff<'a>(
     scope: &ConnectionFilter,
 ) -> Result<ConnectionDiff, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let (old, new) = (old.into(), new.into());
-    let names = NamedEnds::new(&[old.state, new.state]);
-    let named = [old, new].map(|view| names.add_to(view.state));
-    let [old, new] =
-        [(old, &named[0]), (new, &named[1])].map(|(view, state)| StateView { state, ..view });
-    let change = StatePair::new(old, new, &sets);
+    let (names, views) = NamedEnds::with_reachability([old.into(), new.into()], &sets);
+    let change = StatePair::new(views);
     let views = [&change.views[0], &change.views[1]];
     let wanted = ResolvedFilter::resolve(scope, &views)?;
     let kinds = EquivalenceClasses::new(&views, &change.units, &sets);
@@ -104,12 +100,8 @@ pub fn grouped_diff<'a>(
     scope: &ConnectionFilter,
 ) -> Result<ConnectionDiff, ConnectionFilterError> {
     let sets = Rc::new(TrafficSetInterner::new());
-    let (old, new) = (old.into(), new.into());
-    let names = NamedEnds::new(&[old.state, new.state]);
-    let named = [old, new].map(|view| names.add_to(view.state));
-    let [old, new] =
-        [(old, &named[0]), (new, &named[1])].map(|(view, state)| StateView { state, ..view });
-    let change = StatePair::new(old, new, &sets);
+    let (names, views) = NamedEnds::with_reachability([old.into(), new.into()], &sets);
+    let change = StatePair::new(views);
     let views = [&change.views[0], &change.views[1]];
     let wanted = ResolvedFilter::resolve(scope, &views)?;
     let kinds = EquivalenceClasses::new(&views, &change.units, &sets);
@@ -129,8 +121,7 @@ struct StatePair {
 }
 
 impl StatePair {
-    fn new(old: StateView<'_>, new: StateView<'_>, sets: &Rc<TrafficSetInterner>) -> Self {
-        let views = [Reachability::new(old, sets), Reachability::new(new, sets)];
+    fn new(views: [Reachability; 2]) -> Self {
         let split = views[0]
             .find_split_workloads()
             .union(views[1].find_split_workloads());

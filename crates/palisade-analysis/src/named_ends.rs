@@ -8,12 +8,16 @@
 //! made, or changes what is listed of known addresses.
 
 use crate::connection_end::NameAddresses;
+use crate::pair_evaluator::TrafficSetInterner;
+use crate::reachability::Reachability;
+use crate::state_view::StateView;
 use palisade_model::{
     DomainName, DomainPattern, Family, LabelKey, NetworkSet, NetworkSetKind, NumberRange, Peer,
     Prefix, RangeSet, Selector, State, address_from_number, reserved,
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// The labels that stand for a `*`; the one that fewest other patterns match is used.
 const FILLERS: [&str; 4] = ["any", "q0", "0", "z-7-z"];
@@ -42,13 +46,15 @@ struct NamedEnd {
 #[derive(Default)]
 pub(crate) struct NamedEnds {
     ends: Vec<NamedEnd>,
+    /// The addresses of all of them, by family.
+    addresses: AddressSets,
     /// By family, an address in the same networks that has no name.
     unnamed: [Option<u128>; 2],
 }
 
 impl NamedEnds {
     /// Those of the policies of all these states; the last one is that whose known addresses are counted.
-    pub(crate) fn new(states: &[&State]) -> Self {
+    fn new(states: &[&State]) -> Self {
         let mut patterns = BTreeSet::new();
         for peer in states.iter().flat_map(|state| peers(state)) {
             let selectors = peer.selector.iter().chain(&peer.not_selector);
@@ -76,14 +82,33 @@ impl NamedEnds {
                 addresses: address(at),
             }
         });
+        let ends: Vec<NamedEnd> = ends.collect();
+        let addresses = Family::BOTH.map(|family| {
+            let addresses = ends.iter().filter_map(|end| end.addresses[family as usize]);
+            addresses.map(NumberRange::single).collect()
+        });
         NamedEnds {
-            ends: ends.collect(),
+            ends,
+            addresses,
             unnamed: address(0),
         }
     }
 
+    /// Those of the policies of some states, and what each state allows to them and to all else.
+    pub(crate) fn with_reachability<const N: usize>(
+        views: [StateView<'_>; N],
+        sets: &Rc<TrafficSetInterner>,
+    ) -> (NamedEnds, [Reachability; N]) {
+        let names = NamedEnds::new(&views.map(|view| view.state));
+        let reachability = views.map(|view| {
+            let state = &names.add_to(view.state);
+            Reachability::new(StateView { state, ..view }, sets)
+        });
+        (names, reachability)
+    }
+
     /// The state, with the addresses that stand for names.
-    pub(crate) fn add_to<'s>(&self, state: &'s State) -> Cow<'s, State> {
+    fn add_to<'s>(&self, state: &'s State) -> Cow<'s, State> {
         if self.ends.is_empty() {
             return Cow::Borrowed(state);
         }
@@ -98,12 +123,6 @@ impl NamedEnds {
     /// are not. Each with the families in which it is so. Names of which a pattern of the same row has all are left out.
     pub(crate) fn take_from(&self, regions: &mut AddressSets) -> Vec<(NameAddresses, Vec<Family>)> {
         let mut found: Vec<(&NamedEnd, Vec<Family>)> = Vec::new();
-        let mut own = [RangeSet::default(), RangeSet::default()];
-        for family in Family::BOTH {
-            let addresses = self.ends.iter();
-            let addresses = addresses.filter_map(|end| end.addresses[family as usize]);
-            own[family as usize] = addresses.map(NumberRange::single).collect();
-        }
         let is_general = Family::BOTH.map(|family| {
             let unnamed = self.unnamed[family as usize];
             unnamed.is_some_and(|unnamed| regions[family as usize].contains(unnamed))
@@ -119,7 +138,7 @@ impl NamedEnds {
                 found.push((end, families));
             }
         }
-        for ((region, own), is_general) in regions.iter_mut().zip(&own).zip(is_general) {
+        for ((region, own), is_general) in regions.iter_mut().zip(&self.addresses).zip(is_general) {
             *region = if is_general {
                 region.union(own)
             } else {

@@ -6,7 +6,7 @@
 //! Never: judges an offer.
 
 use crate::AnswerLinkError;
-use crate::offer::{AgentWord, AnswerOffer, LONGEST_LINE, OfferConfirmation};
+use crate::offer::{AgentMessage, AnswerOffer, LONGEST_LINE, OfferConfirmation};
 use crate::private_socket::bind_private;
 use crate::report::{ProxyReport, REPORT_PREFIX};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -151,7 +151,7 @@ impl AnswerConnection {
     /// # Errors
     /// If the connection is closed.
     pub fn confirm(&mut self, id: u64) -> Result<(), AnswerLinkError> {
-        self.say(AgentWord::Confirmed(OfferConfirmation { id }))
+        self.send(AgentMessage::Confirmed(OfferConfirmation { id }))
             .map_err(|source| AnswerLinkError::Confirm { id, source })
     }
 
@@ -160,12 +160,12 @@ impl AnswerConnection {
     /// # Errors
     /// If the connection is closed.
     pub fn withdraw(&mut self, client: IpAddr) -> Result<(), AnswerLinkError> {
-        self.say(AgentWord::Withdrawn { client })
+        self.send(AgentMessage::Withdrawn { client })
             .map_err(|source| AnswerLinkError::Withdraw { client, source })
     }
 
-    fn say(&mut self, word: AgentWord) -> io::Result<()> {
-        let mut line = serde_json::to_vec(&word)?;
+    fn send(&mut self, message: AgentMessage) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&message)?;
         line.push(b'\n');
         self.reader.get_ref().write_all(&line)
     }

@@ -45,7 +45,7 @@ pub(crate) struct OfferConfirmation {
 /// A line of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum AgentWord {
+pub(crate) enum AgentMessage {
     /// About an offer.
     Confirmed(OfferConfirmation),
     /// What was confirmed for a client may be in force no longer: its workload is gone, or held too much.
@@ -68,15 +68,18 @@ mod tests {
         let confirmation = serde_json::to_string(&OfferConfirmation { id: 7 }).unwrap();
         assert_eq!(confirmation, r#"{"id":7}"#);
         let client = IpAddr::from([10, 0, 0, 1]);
-        for (word, text) in [
+        for (message, text) in [
             (
-                AgentWord::Confirmed(OfferConfirmation { id: 7 }),
+                AgentMessage::Confirmed(OfferConfirmation { id: 7 }),
                 r#"{"id":7}"#,
             ),
-            (AgentWord::Withdrawn { client }, r#"{"client":"10.0.0.1"}"#),
+            (
+                AgentMessage::Withdrawn { client },
+                r#"{"client":"10.0.0.1"}"#,
+            ),
         ] {
-            assert_eq!(serde_json::to_string(&word).unwrap(), text);
-            assert_eq!(serde_json::from_str::<AgentWord>(text).unwrap(), word);
+            assert_eq!(serde_json::to_string(&message).unwrap(), text);
+            assert_eq!(serde_json::from_str::<AgentMessage>(text).unwrap(), message);
         }
     }
 }

@@ -8,7 +8,7 @@
 use crate::clock::ProxyClock;
 use crate::config::Config;
 use crate::counts::{ProxyCounts, SharedCounts};
-use crate::offer::{AgentWord, AnswerOffer, LONGEST_LINE, OfferConfirmation};
+use crate::offer::{AgentMessage, AnswerOffer, LONGEST_LINE, OfferConfirmation};
 use crate::offer_queue::{AnswerOrigin, OfferQueue};
 use crate::report::{ProxyId, ProxyReport};
 use palisade_names::AnsweredAddress;
@@ -220,13 +220,13 @@ impl AnswerTeacher {
                 return Ok(());
             }
             match serde_json::from_slice(&line)? {
-                AgentWord::Confirmed(OfferConfirmation { id }) => {
+                AgentMessage::Confirmed(OfferConfirmation { id }) => {
                     if self.queue.borrow_mut().confirm(id) {
                         self.counts.update(|counts| counts.offers.confirmed += 1);
                         self.changed.notify_one();
                     }
                 }
-                AgentWord::Withdrawn { client } => self.queue.borrow_mut().withdraw(client),
+                AgentMessage::Withdrawn { client } => self.queue.borrow_mut().withdraw(client),
             }
         }
     }

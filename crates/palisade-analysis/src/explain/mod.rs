@@ -98,7 +98,7 @@ fn name_note(state: &State, name: &DomainName) -> String {
     let known = state.network_sets.get(&name.network_set_id());
     match known.map_or(0, |set| set.nets.len()) {
         0 => format!(
-            "no address of {name} is known: the address below stands for one that is in as few networks of policies as possible"
+            "no address of {name} is known: the address in this explanation stands for one, and is in as few networks of policies as possible"
         ),
         known => format!("{name}: {known} known addresses"),
     }
