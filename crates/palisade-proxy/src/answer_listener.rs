@@ -167,7 +167,12 @@ impl AnswerConnection {
     fn send(&mut self, message: AgentMessage) -> io::Result<()> {
         let mut line = serde_json::to_vec(&message)?;
         line.push(b'\n');
-        self.reader.get_ref().write_all(&line)
+        let written = self.reader.get_ref().write_all(&line);
+        if written.is_err() {
+            // A part of the line may be written, and a proxy that hangs must not hold up the next one either.
+            self.close();
+        }
+        written
     }
 
     /// The same connection, to confirm by; it reads nothing that this one has begun to read.
