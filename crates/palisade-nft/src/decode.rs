@@ -11,9 +11,10 @@ use crate::content::{ClassContent, KnownNumbers};
 use crate::host_chains;
 use crate::names::{FIRST_BASE, GENERATION};
 use crate::redirect;
+use crate::redirect_ports;
 use crate::skeleton::{generation_of, skeleton};
 use crate::source_ports::SourcePortChain;
-use crate::{Config, Ruleset};
+use crate::{Config, ElementKey, Ruleset};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -147,6 +148,7 @@ struct TableDecoder {
     /// The interfaces by which a packet may arrive and leave again.
     hairpin_interfaces: BTreeSet<Str>,
     pairs: BTreeSet<(u32, u32)>,
+    redirect_ports: BTreeSet<ElementKey>,
     ranges: [Vec<ValueRange<IdentityId>>; 2],
     /// The numbers in the map of each stage.
     interface_numbers: BTreeMap<(Str, PolicyStage), u32>,
@@ -180,6 +182,7 @@ impl TableDecoder {
             },
             hairpin_interfaces: BTreeSet::new(),
             pairs: BTreeSet::new(),
+            redirect_ports: BTreeSet::new(),
             ranges: Default::default(),
             interface_numbers: BTreeMap::new(),
             any_interface: BTreeSet::new(),
@@ -211,6 +214,11 @@ impl TableDecoder {
             "points of host interfaces that are not consistent",
         ))?;
         self.decode_programs(config)?;
+        if self.redirect_ports != redirect_ports::elements_of(self.observed.classes.values()) {
+            return Err(DecodeError(
+                "the ports that are redirected and the classes differ",
+            ));
+        }
         let tables = &mut self.observed.layout.tables;
         if !config.judgement.judge_hairpin && self.hairpin_interfaces != tables.interfaces {
             return Err(DecodeError("the interface set and the hairpin map differ"));

@@ -54,11 +54,6 @@ impl KernelNumbers {
         }
     }
 
-    /// Whether packets of a class are redirected.
-    pub(crate) fn has_redirects(&self, class: ClassId) -> bool {
-        !self.of_class(class).redirects.is_empty()
-    }
-
     /// The numbers of a class that is written: those that it has, or else free ones.
     pub(crate) fn allocation(
         &self,

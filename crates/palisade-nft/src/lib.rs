@@ -34,6 +34,7 @@ mod nflog;
 mod planner;
 mod print;
 mod redirect;
+mod redirect_ports;
 mod redirect_probe;
 mod repair;
 mod rule;

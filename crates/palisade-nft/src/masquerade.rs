@@ -199,14 +199,14 @@ fn transaction(table: Str, ops: Vec<Op>) -> Transaction {
         ops,
         needs_grace_period: false,
     };
-    Transaction {
+    Transaction::new(
         table,
-        steps: if step.ops.is_empty() {
+        if step.ops.is_empty() {
             Vec::new()
         } else {
             vec![step]
         },
-    }
+    )
 }
 
 /// Whether two tables are equal apart from elements and counters.

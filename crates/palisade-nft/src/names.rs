@@ -20,6 +20,8 @@ pub(crate) const PROTO: &str = "p_proto";
 pub(crate) const CLASS_DEFAULT: &str = "p_any";
 /// Class, protocol and ports → the packet mark with the number of DNS rules.
 pub(crate) const REDIRECT: &str = "p_redirect_to";
+/// The protocols and ports in the elements of [`REDIRECT`], of whatever class.
+pub(crate) const REDIRECT_PORTS: &str = "p_redirect_ports";
 /// Class → its base, which has the elements that the class lacks; 0 for none.
 pub(crate) const CLASS_BASE: &str = "p_base";
 /// Bases are numbered from here, classes below.
@@ -254,7 +256,7 @@ fn point_declarations() -> Vec<(&'static str, SetDecl)> {
 
 /// The maps to classes, and from a class and a header to a code. A class key begins with a field that is always 0, see
 /// `zero_prefixed`.
-fn class_declarations() -> [(&'static str, SetDecl); 10] {
+fn class_declarations() -> [(&'static str, SetDecl); 11] {
     use FieldType::{IcmpCode, IcmpType, Mark, Port, Proto};
     let port = counted(mark_map(&[Proto, Mark, Proto, Port]));
     let icmp = counted(mark_map(&[Proto, Mark, Proto, IcmpType, IcmpCode]));
@@ -269,6 +271,7 @@ fn class_declarations() -> [(&'static str, SetDecl); 10] {
         (CLASS_DEFAULT, counted(mark_map(&[Proto, Mark]))),
         (CLASS_BASE, mark_map(&[Proto, Mark])),
         (REDIRECT, ranges(mark_map(&[Proto, Mark, Proto, Port]))),
+        (REDIRECT_PORTS, ranges(plain(&[Proto, Port], None))),
     ]
 }
 

@@ -17,6 +17,7 @@ use crate::names::{
     mark_bytes, zero_prefixed_marks,
 };
 use crate::redirect;
+use crate::redirect_ports::RedirectPorts;
 use crate::skeleton::{generation_of, generation_rule, pending_revocation, skeleton};
 use crate::{
     AttributedCounter, Config, Element, ElementKey, MapValue, NftFault, Op, Ruleset, Transaction,
@@ -54,7 +55,7 @@ pub struct Planner {
     pub(crate) revocation_pending: bool,
     base_selection: BaseSelection,
     /// The classes that redirect packets: the kernel has the chains for it while there is one.
-    redirecting_classes: usize,
+    redirect_ports: RedirectPorts,
 }
 
 /// The name of the map of a point, by family and direction.
@@ -93,7 +94,7 @@ impl Planner {
             host_points: HostPointPlan::default(),
             revocation_pending: false,
             base_selection,
-            redirecting_classes: 0,
+            redirect_ports: RedirectPorts::default(),
         }
     }
 
@@ -156,9 +157,10 @@ impl Planner {
         }
         self.delete_unused_pairs(&mut steps);
         local_addresses::change_local_addresses(self, delta, &mut steps);
+        let only_loosens_addresses = delta.only_loosens_addresses() && steps.len() == 1;
         Transaction {
-            table: self.config.table.clone(),
-            steps,
+            only_loosens_addresses,
+            ..Transaction::new(self.config.table.clone(), steps)
         }
     }
 
@@ -240,10 +242,7 @@ impl Planner {
             ops,
             needs_grace_period: true,
         };
-        Transaction {
-            table: self.config.table.clone(),
-            steps: [step].into(),
-        }
+        Transaction::new(self.config.table.clone(), [step].into())
     }
 
     /// Loads whole tables, as if each entry were new.
@@ -465,12 +464,11 @@ impl Planner {
         let content = class_content(&self.config, number, program, form, &mut fresh);
         let allocated = fresh.finish();
         self.numbers.assign(class, allocated);
-        if self.numbers.has_redirects(class) {
-            self.redirecting_classes += 1;
-            if self.redirecting_classes == 1 {
-                batch.add_chains(redirect::chains(&self.config));
-                batch.fill_chains(redirect::own_chains(&self.config));
-            }
+        let redirected_before = !self.redirect_ports.is_empty();
+        self.redirect_ports.add(&content, batch);
+        if !redirected_before && !self.redirect_ports.is_empty() {
+            batch.add_chains(redirect::chains(&self.config));
+            batch.fill_chains(redirect::own_chains(&self.config));
         }
         batch.add_content(content);
     }
@@ -480,17 +478,16 @@ impl Planner {
             return;
         };
         let content = self.class_content(class, &program);
+        let redirected_before = !self.redirect_ports.is_empty();
+        self.redirect_ports.remove(&content, batch);
+        if redirected_before && self.redirect_ports.is_empty() {
+            batch.delete_chains(redirect::chains(&self.config));
+            batch.empty_chains(redirect::own_chains(&self.config));
+        }
         batch.delete_content(content);
         let bases = &mut self.numbers.bases;
         if let Some(base) = self.base_selection.unbind(bases, class, &program) {
             self.release_base(&base, batch);
-        }
-        if self.numbers.has_redirects(class) {
-            self.redirecting_classes -= 1;
-            if self.redirecting_classes == 0 {
-                batch.delete_chains(redirect::chains(&self.config));
-                batch.empty_chains(redirect::own_chains(&self.config));
-            }
         }
         self.numbers.release(class);
     }

@@ -22,7 +22,7 @@ use crate::judgement::{
     L4Fields, Orientation, TupleFields, address_field, judge_chain_name, load_identity,
     load_policy_set,
 };
-use crate::names::{self, IDENTITY_CLASS, L4_PORTS, REDIRECT, SET_CLASS};
+use crate::names::{self, IDENTITY_CLASS, L4_PORTS, REDIRECT, REDIRECT_PORTS, SET_CLASS};
 use crate::rule::{RuleBuilder, chain};
 use crate::{
     BaseChain, Chain, ChainPolicy, ChainType, CmpOp, Config, CtKey, Expr, Hook, MetaKey, NftRule,
@@ -220,11 +220,13 @@ fn zone_rules(redirect: &RedirectConfig) -> Vec<NftRule> {
 
 /// The rules that find the DNS rules of a packet from a workload.
 fn flow_rules(redirect: &RedirectConfig) -> Vec<NftRule> {
+    let protocol = RuleBuilder::new().meta(MetaKey::L4Proto, 0);
+    let ports = TupleFields::Packet(Orientation::Original).load_port(protocol, 1);
     let mut rules = vec![
         RuleBuilder::new().reply().verdict(NftVerdict::Accept),
-        RuleBuilder::new()
-            .meta(MetaKey::L4Proto, 0)
-            .not_in_set(L4_PORTS, 0)
+        // Where the packet has no ports, the protocol is in no element.
+        ports
+            .not_in_set(REDIRECT_PORTS, 0)
             .verdict(NftVerdict::Accept),
     ];
     for family in Family::BOTH {

@@ -23,7 +23,7 @@ impl Planner {
         let table = self.config().table.clone();
         if *observed == self.ruleset() {
             let steps = Vec::new();
-            return Some(Transaction { table, steps });
+            return Some(Transaction::new(table, steps));
         }
         let before = self.revocation_pending;
         self.revocation_pending = true;
@@ -38,7 +38,7 @@ impl Planner {
             needs_grace_period: true,
         };
         let steps = [repair, revoke].into();
-        Some(Transaction { table, steps })
+        Some(Transaction::new(table, steps))
     }
 }
 

@@ -43,7 +43,7 @@ use palisade_tables::{
 };
 
 /// The comment of the table. The number changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 12";
+pub const SCHEMA: &str = "palisade layout 13";
 
 /// The table without endpoints: everything that depends on the configuration alone, and the generation that
 /// accepted flows are marked with.
@@ -54,7 +54,8 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     for (name, decl) in names::declarations() {
         let is_unused = config.judgement.judge_hairpin && names::is_of_hairpin(name)
             || name == DROP_VERDICT && !config.is_answering()
-            || name == names::REDIRECT && config.redirect.is_none();
+            || config.redirect.is_none()
+                && [names::REDIRECT, names::REDIRECT_PORTS].contains(&name);
         if is_unused {
             continue;
         }

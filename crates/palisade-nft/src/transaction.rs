@@ -83,6 +83,20 @@ pub struct Transaction {
     pub table: Str,
     /// The steps, in order; none is empty.
     pub steps: Vec<TxStep>,
+    /// Whether it is one step that only moves addresses to identities that allow more
+    /// ([`palisade_tables::Delta::only_loosens_addresses`]): after another one such, it needs no grace period first.
+    pub only_loosens_addresses: bool,
+}
+
+impl Transaction {
+    /// A transaction of these steps, which waits for the grace period of the one before.
+    pub fn new(table: Str, steps: Vec<TxStep>) -> Self {
+        Transaction {
+            table,
+            steps,
+            only_loosens_addresses: false,
+        }
+    }
 }
 
 /// One atomic batch.

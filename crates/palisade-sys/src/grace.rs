@@ -65,8 +65,8 @@ pub trait GracePeriod {
     /// [`GraceError::Failed`]; the caller must then assume that old state is still in use.
     fn wait(&mut self) -> Result<(), GraceError>;
 
-    /// Begins a wait that [`GracePeriod::finish`] ends, for a caller that has nothing to change at present.
-    /// An implementation may wait here instead.
+    /// Begins a wait that [`GracePeriod::finish`] ends, for a caller that has nothing to change at present. Waits that
+    /// were begun before go on. An implementation may wait here instead.
     ///
     /// # Errors
     /// As for [`GracePeriod::wait`].
@@ -74,7 +74,7 @@ pub trait GracePeriod {
         self.wait()
     }
 
-    /// Returns once the wait that was begun last has ended; at once if there is none.
+    /// Returns once all waits that were begun have ended; at once if there is none.
     ///
     /// # Errors
     /// As for [`GracePeriod::wait`].
@@ -163,8 +163,8 @@ pub struct KernelGracePeriod {
     waiter: Arc<Mutex<GraceWaiter<KernelSyscalls>>>,
     /// Started at the first wait beside the caller.
     thread: Option<WaitThread>,
-    /// Whether the thread has a wait whose result was not received.
-    is_begun: bool,
+    /// How many waits were begun whose results were not received.
+    begun: usize,
 }
 
 /// A thread that waits when it is told to; ends with this.
@@ -181,7 +181,10 @@ impl WaitThread {
         let waiter = Arc::clone(waiter);
         let wait = move || {
             while begun.recv().is_ok() {
-                if end.send(lock(&waiter).wait()).is_err() {
+                // One wait serves all that were begun before it.
+                let more = begun.try_iter().count();
+                let result = lock(&waiter).wait();
+                if (0..=more).any(|_| end.send(result).is_err()) {
                     break;
                 }
             }
@@ -201,7 +204,7 @@ impl KernelGracePeriod {
         Ok(KernelGracePeriod {
             waiter: Arc::new(Mutex::new(GraceWaiter::new(KernelSyscalls)?)),
             thread: None,
-            is_begun: false,
+            begun: 0,
         })
     }
 
@@ -227,29 +230,31 @@ impl GracePeriod for KernelGracePeriod {
     }
 
     fn begin(&mut self) -> Result<(), GraceError> {
-        self.finish()?;
         if self.thread.is_none() {
             self.thread = WaitThread::start(&self.waiter).ok();
         }
         let sent = self.thread.as_ref().map(|thread| thread.begin.send(()));
         if matches!(sent, Some(Ok(()))) {
-            self.is_begun = true;
+            self.begun += 1;
             return Ok(());
         }
-        // Without a thread it is waited for here.
+        // Without a thread it is waited for here, and for what that thread had begun.
         self.thread = None;
+        self.begun = 0;
         lock(&self.waiter).wait()
     }
 
     fn finish(&mut self) -> Result<(), GraceError> {
-        if !std::mem::take(&mut self.is_begun) {
+        let begun = std::mem::take(&mut self.begun);
+        let Some(thread) = &self.thread else {
             return Ok(());
+        };
+        let mut ended = Ok(());
+        for _ in 0..begun {
+            let result = thread.ended.recv();
+            ended = ended.and(result.unwrap_or(Err(GraceError::Failed(Errno::ECANCELED))));
         }
-        let ended = self
-            .thread
-            .as_ref()
-            .and_then(|thread| thread.ended.recv().ok());
-        ended.unwrap_or(Err(GraceError::Failed(Errno::ECANCELED)))
+        ended
     }
 }
 

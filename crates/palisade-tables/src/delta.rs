@@ -119,6 +119,20 @@ impl Delta {
         !(is_followed_by_verdicts && self.steps.get(step).is_some_and(is_unreachable))
     }
 
+    /// Whether it is one step that only moves addresses to identities that allow more.
+    ///
+    /// No grace period is needed between two such deltas: a judgement looks up one address, and whether it finds the
+    /// identity of before, between or after them, it allows no more than the last and no less than the first. Numbers
+    /// that a lookup has found keep their meaning, since no other entry changes.
+    pub fn only_loosens_addresses(&self) -> bool {
+        let [step] = self.steps.as_slice() else {
+            return false;
+        };
+        let mut changes = step.changes.iter();
+        step.phase == Phase::Loosen
+            && changes.all(|change| matches!(change, TableChange::Address(..)))
+    }
+
     /// Applies every change to `tables`.
     pub fn apply_to(&self, tables: &mut Tables) {
         for change in self.steps.iter().flat_map(|step| &step.changes) {

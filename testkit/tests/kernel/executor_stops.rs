@@ -160,10 +160,7 @@ fn finish(
     let mut judged = 0;
     for step in rest.steps {
         let table = rest.table.clone();
-        kernel.run(&Transaction {
-            table,
-            steps: [step].into(),
-        });
+        kernel.run(&Transaction::new(table, [step].into()));
         let next = kernel.read();
         judged += judge([&found, &next], ends, what);
         found = next;

@@ -12,13 +12,7 @@ use std::fmt;
 
 /// What the names of sets begin with that only the chains of host interfaces, of the host's own traffic, or of redirects
 /// refer to, which come and go.
-const OPTIONAL_SETS: [&str; 5] = [
-    "p_place_",
-    "p_hpt",
-    "p_safe",
-    "p_verdict_d",
-    "p_redirect_to",
-];
+const OPTIONAL_SETS: [&str; 5] = ["p_place_", "p_hpt", "p_safe", "p_verdict_d", "p_redirect_"];
 
 /// The set that only the agent writes and reads.
 const PENDING_REVOCATION_SET: &str = "p_pending";

@@ -302,14 +302,14 @@ mod tests {
             needs_grace_period: true,
         };
         let retiring = vec![harvest(element(1), vec![RuleId(1)])];
-        let mut transaction = Transaction {
-            table: "t".into(),
-            steps: vec![
+        let mut transaction = Transaction::new(
+            "t".into(),
+            vec![
                 step(vec![delete(1), delete(2), delete(3), delete(9)], retiring),
                 step(vec![Op::FlushChain { chain: "c".into() }], Vec::new()),
                 step(vec![Op::DeleteTable], Vec::new()),
             ],
-        };
+        );
         add_retiring_counters(&mut transaction, &among, &live);
         let locations: Vec<Vec<CounterLocation>> = transaction
             .steps

@@ -92,15 +92,15 @@ pub(super) fn can_redirect<N: Nfnetlink, G: palisade_sys::grace::GracePeriod>(
     table: &str,
 ) -> bool {
     let name = format!("{table}_probe").as_str().into();
-    let transaction = Transaction {
-        table: name,
-        steps: vec![TxStep {
+    let transaction = Transaction::new(
+        name,
+        vec![TxStep {
             phase: Phase::Delete,
             retiring_counters: Vec::new(),
             ops: redirect_probe(),
             needs_grace_period: false,
         }],
-    };
+    );
     let name = transaction.table.clone();
     let result = executor.with_table(name, BTreeMap::new(), |executor| {
         executor.execute(

@@ -481,10 +481,7 @@ impl PolicyDriver for NftDataplane {
                 ops: vec![Op::DeleteTable],
                 needs_grace_period: true,
             };
-            let transaction = Transaction {
-                table: self.config.table.clone(),
-                steps: vec![step],
-            };
+            let transaction = Transaction::new(self.config.table.clone(), vec![step]);
             self.executor.execute(
                 &transaction,
                 &mut |_: &AttributedCounter, _: CounterValue| {},

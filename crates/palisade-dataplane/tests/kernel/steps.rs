@@ -316,14 +316,16 @@ fn counts_are_handed_over_before_they_go() {
     };
     // Few keys are read one by one, many by listing the set: the same counts.
     for keys in [1..=3, 1..=150] {
-        let transaction = |ops| Transaction {
-            table: "t".into(),
-            steps: vec![TxStep {
-                phase: Phase::Delete,
-                retiring_counters: harvest_of(keys.clone()),
-                ops,
-                needs_grace_period: true,
-            }],
+        let transaction = |ops| {
+            Transaction::new(
+                "t".into(),
+                vec![TxStep {
+                    phase: Phase::Delete,
+                    retiring_counters: harvest_of(keys.clone()),
+                    ops,
+                    needs_grace_period: true,
+                }],
+            )
         };
         let mut expected: Vec<_> = keys
             .clone()
@@ -368,7 +370,7 @@ fn counts_are_handed_over_before_they_go() {
     let two = vec![step("d1", true), step("d2", true)];
     for (steps, expected) in [(two, (6, 1, 4)), (vec![step("d3", false)], (6, 1, 4))] {
         let table = "t".into();
-        let transaction = Transaction { table, steps };
+        let transaction = Transaction::new(table, steps);
         let mut ignored = |_: &AttributedCounter, _: CounterValue| {};
         kernel.0.execute(&transaction, &mut ignored).unwrap();
         assert_eq!(graces(&kernel), expected);
@@ -431,9 +433,9 @@ fn what_goes_is_told_while_it_is_still_there() {
         set: "s".into(),
         key: key.clone(),
     };
-    let transaction = Transaction {
-        table: "t".into(),
-        steps: vec![TxStep {
+    let transaction = Transaction::new(
+        "t".into(),
+        vec![TxStep {
             phase: Phase::Delete,
             retiring_counters: vec![AttributedCounter {
                 location,
@@ -443,7 +445,7 @@ fn what_goes_is_told_while_it_is_still_there() {
             ops: vec![delete("s", &key)],
             needs_grace_period: true,
         }],
-    };
+    );
     let mut witness = Witness {
         test: &test,
         seen: Vec::new(),

@@ -61,10 +61,7 @@ impl Kernel {
             ops,
             needs_grace_period: true,
         };
-        let transaction = Transaction {
-            table: "t".into(),
-            steps: vec![step],
-        };
+        let transaction = Transaction::new("t".into(), vec![step]);
         self.0
             .execute(
                 &transaction,

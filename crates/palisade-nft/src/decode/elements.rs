@@ -5,7 +5,7 @@
 use super::{DecodeError, HostPointElement, TableDecoder};
 use crate::names::{
     self, CLASS_BASE, CODE_VERDICT, COUNTED, DROP_VERDICT, IDENTITY_CLASS, IF_HAIRPIN, IF_OURS,
-    PENDING_REVOCATION, REDIRECT, SET_CLASS, number_from_bytes,
+    PENDING_REVOCATION, REDIRECT, REDIRECT_PORTS, SET_CLASS, number_from_bytes,
 };
 use crate::source_ports::SourcePortChain;
 use crate::{Element, ElementKey, MapValue, NftSet, NftVerdict};
@@ -45,6 +45,8 @@ pub(super) enum SetContent {
     HairpinInterface,
     /// Whether a revocation is pending.
     PendingRevocation,
+    /// The ports of classes that redirect packets.
+    RedirectPort,
     /// Rows: the class of an identity in a policy set.
     IdentityClass,
     /// Policy sets with their default class, and pairs of set and class.
@@ -65,6 +67,7 @@ pub(super) fn set_contents() -> BTreeMap<&'static str, SetContent> {
     ]);
     contents.extend(COUNTED.map(|map| (map, SetContent::Class(map))));
     contents.insert(REDIRECT, SetContent::Class(REDIRECT));
+    contents.insert(REDIRECT_PORTS, SetContent::RedirectPort);
     contents.extend(PolicyStage::ALL.map(|stage| {
         let content = SetContent::InterfaceNumber(stage);
         (names::interface_map(stage), content)
@@ -227,6 +230,9 @@ impl TableDecoder {
             SetContent::PendingRevocation => {
                 (number_from_bytes(exact(key)?)? == 1).then_some(())?;
                 self.observed.revocation_pending = true;
+            }
+            SetContent::RedirectPort => {
+                self.redirect_ports.insert(key.clone());
             }
             SetContent::IdentityClass => {
                 let bytes = exact(key)?;

@@ -9,6 +9,7 @@ use crate::names::{
     CLASS_BASE, CLASS_DEFAULT, CODE_VERDICT, DROP_VERDICT, FIRST_BASE, ICMP, ICMP_RANGE,
     LAST_VERDICT, PORT, PORT_RANGE, PROTO, REDIRECT,
 };
+use crate::redirect_ports::parse_redirect_key;
 use crate::skeleton::code_cell;
 use crate::source_ports::{self, SourcePortChain};
 use crate::{Config, Element, ElementKey};
@@ -196,14 +197,9 @@ fn redirect_element(
     key: &ElementKey,
     element: &Element,
 ) -> Option<(Protocol, PortRange, u32)> {
-    let ElementKey::Range(first, last) = key else {
-        return None;
-    };
-    let [protocol] = read_bytes(first, 8)?;
-    let port = |bytes| Some(u16::from_be_bytes(read_bytes(bytes, 12)?));
-    let range = PortRange::new(port(first)?, port(last)?)?;
+    let (protocol, range) = parse_redirect_key(key)?;
     let number = config.redirect?.number(element_number(element)?);
-    (number != 0).then_some((Protocol(protocol), range, number))
+    (number != 0).then_some((protocol, range, number))
 }
 
 /// The elements of a class that redirect packets, by protocol and port.

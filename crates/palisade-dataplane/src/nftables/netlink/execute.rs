@@ -143,6 +143,8 @@ pub struct Executor<N, G> {
     declarations: BTreeMap<Str, SetDecl>,
     /// The time spent waiting for grace periods.
     grace_duration: Duration,
+    /// Whether the transactions whose grace periods may not have ended only loosen addresses.
+    unended_only_loosen: bool,
 }
 
 impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
@@ -154,6 +156,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             table,
             declarations: BTreeMap::new(),
             grace_duration: Duration::ZERO,
+            unended_only_loosen: true,
         }
     }
 
@@ -255,7 +258,10 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         let mut began = now();
         // One without grace periods, such as that of the masquerade table, depends on no earlier one either.
         if transaction.steps.iter().any(|step| step.needs_grace_period) {
-            self.grace.finish().map_err(ExecuteError::EarlierGrace)?;
+            if !(transaction.only_loosens_addresses && self.unended_only_loosen) {
+                self.grace.finish().map_err(ExecuteError::EarlierGrace)?;
+            }
+            self.unended_only_loosen = transaction.only_loosens_addresses;
         }
         self.grace_duration += began.elapsed();
         for (index, step) in transaction.steps.iter().enumerate() {
