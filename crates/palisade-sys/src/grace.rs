@@ -450,5 +450,12 @@ mod tests {
     fn this_kernel_has_it() {
         let mut grace = KernelGracePeriod::new().unwrap();
         grace.wait().unwrap();
+        for _ in 0..3 {
+            grace.begin().unwrap();
+        }
+        assert_eq!(grace.begun, 3);
+        grace.finish().unwrap();
+        assert_eq!(grace.begun, 0);
+        grace.finish().unwrap();
     }
 }

@@ -11,5 +11,6 @@ palisade_model::faults! {
         RevokeForgotten,
         StagesChangeAlone,
         StagesRemovedFirst,
+        TightenedAddressesUnwaited,
     }
 }

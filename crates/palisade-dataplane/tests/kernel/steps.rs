@@ -368,9 +368,20 @@ fn counts_are_handed_over_before_they_go() {
         needs_grace_period,
     };
     let two = vec![step("d1", true), step("d2", true)];
-    for (steps, expected) in [(two, (6, 1, 4)), (vec![step("d3", false)], (6, 1, 4))] {
-        let table = "t".into();
-        let transaction = Transaction::new(table, steps);
+    let one = |name, needs_grace_period| vec![step(name, needs_grace_period)];
+    for (steps, only_loosens_addresses, expected) in [
+        (two, false, (6, 1, 4)),
+        (one("d3", false), false, (6, 1, 4)),
+        // The first that only loosens addresses waits for what was before, those after it for nothing.
+        (one("d4", true), true, (7, 1, 5)),
+        (one("d5", true), true, (7, 1, 6)),
+        (one("d6", true), false, (8, 1, 7)),
+        (one("d7", true), true, (9, 1, 8)),
+    ] {
+        let transaction = Transaction {
+            only_loosens_addresses,
+            ..Transaction::new("t".into(), steps)
+        };
         let mut ignored = |_: &AttributedCounter, _: CounterValue| {};
         kernel.0.execute(&transaction, &mut ignored).unwrap();
         assert_eq!(graces(&kernel), expected);

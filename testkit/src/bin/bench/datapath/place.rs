@@ -90,11 +90,14 @@ impl DatapathLab {
             | HostSetup::PlainToOutside
             | HostSetup::Foreign(ForeignHost::Plain) => None,
             HostSetup::Tracking | HostSetup::Foreign(ForeignHost::Tracking) => {
-                track(&lab)?;
+                load_rules(&lab, TRACKING)?;
                 None
             }
             HostSetup::Foreign(host) => Some(enforce(&lab, host.updates()?)?),
-            HostSetup::Beside(names) => Some(enforce(&lab, names.updates()?)?),
+            HostSetup::Beside(names) => {
+                load_rules(&lab, TRANSLATING)?;
+                Some(enforce(&lab, names.updates()?)?)
+            }
             HostSetup::Rules(rules) => Some(enforce(&lab, updates(&by_label(rules)))?),
             HostSetup::Networks(nets) => Some(enforce(&lab, updates(&by_network(nets)))?),
         };
@@ -176,10 +179,15 @@ fn port(rule: usize) -> u16 {
     FIRST_PORT + u16::try_from(rule).unwrap_or(0)
 }
 
-/// Connection tracking and nothing else, by the host's own tool.
-fn track(lab: &Lab) -> Result<(), String> {
-    const RULES: &str = "table inet tracking { chain forward { \
-        type filter hook forward priority 0; ct state established,related accept; accept; }; }\n";
+/// Connection tracking and nothing else.
+const TRACKING: &str = "table inet tracking { chain forward { \
+    type filter hook forward priority 0; ct state established,related accept; accept; }; }\n";
+/// A host that translates addresses, as a node with Services does.
+const TRANSLATING: &str =
+    "table inet translating { chain post { type nat hook postrouting priority 100; }; }\n";
+
+/// Adds rules by the host's own tool.
+fn load_rules(lab: &Lab, rules: &str) -> Result<(), String> {
     let run = || -> std::io::Result<String> {
         #[allow(
             clippy::disallowed_methods,
@@ -191,7 +199,7 @@ fn track(lab: &Lab) -> Result<(), String> {
             .stderr(Stdio::piped())
             .spawn()?;
         if let Some(mut stdin) = nft.stdin.take() {
-            stdin.write_all(RULES.as_bytes())?;
+            stdin.write_all(rules.as_bytes())?;
         }
         let output = nft.wait_with_output()?;
         Ok(if output.status.success() {
