@@ -125,7 +125,6 @@ impl InjectedFault {
                     "checker: broken promise"
                 }
                 TransitionFault::RevokeForgotten => "checker: not revoked",
-                TransitionFault::TightenedAddressesUnwaited => "checker: not waited for",
                 // Only it asks first whether a packet is hairpin traffic.
             },
             InjectedFault::Nft(_) => "tables and nftables",

@@ -1,6 +1,5 @@
 //! The changes of one flush: ordered steps, each one a transaction.
 
-use crate::faults::TransitionFault;
 use crate::{
     ClassId, IdentityId, Point, PolicySet, PolicySetId, Program, RuleId, Tables, VerdictCause,
 };
@@ -130,9 +129,8 @@ impl Delta {
             return false;
         };
         let mut changes = step.changes.iter();
-        let loosens = step.phase == Phase::Loosen
-            || TransitionFault::TightenedAddressesUnwaited.is_injected();
-        loosens && changes.all(|change| matches!(change, TableChange::Address(..)))
+        step.phase == Phase::Loosen
+            && changes.all(|change| matches!(change, TableChange::Address(..)))
     }
 
     /// Applies every change to `tables`.

@@ -11,6 +11,5 @@ palisade_model::faults! {
         RevokeForgotten,
         StagesChangeAlone,
         StagesRemovedFirst,
-        TightenedAddressesUnwaited,
     }
 }

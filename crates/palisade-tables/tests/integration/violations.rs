@@ -229,6 +229,55 @@ fn what_is_not_waited_for_is_judged_as_one() {
     assert_eq!(told(&old, &used), None);
 }
 
+/// Between deltas that only loosen addresses nothing is waited for: as one step they are correct. One that tightens is not
+/// among them: a packet judged at both ends would pass that passes neither before nor after.
+#[test]
+fn only_what_loosens_addresses_is_not_waited_for() {
+    const LOCAL: IdentityId = IdentityId(2);
+    let egress = PolicySetId(1);
+    let local: IpAddr = [10, 0, 0, 1].into();
+    let mut tables = tables();
+    let sender = Point::of_workload("pal1".into(), peer(), Direction::Egress);
+    for change in [
+        TableChange::Interface("pal1".into(), true),
+        TableChange::Set(egress, Some(PolicySet { default: DENIES })),
+        TableChange::Class(egress, LOCAL, Some(ALLOWS)),
+        TableChange::Point(sender, Some(egress)),
+    ] {
+        tables.apply(&change);
+    }
+    let address = |address, id| TableChange::Address(Prefix::host(address), id);
+    let opened_egress = delta(vec![(Loosen, vec![address(local, Some(LOCAL))])]);
+    let opened_ingress = delta(vec![(Loosen, vec![address(peer(), Some(PEER))])]);
+    let closed_ingress = delta(vec![(Tighten, vec![address(peer(), None)])]);
+    let as_one = |first: &Delta, second: &Delta| {
+        let changes = [first, second].map(|delta| delta.steps[0].changes.clone());
+        delta(vec![(Loosen, changes.concat())])
+    };
+
+    assert!(opened_egress.only_loosens_addresses() && opened_ingress.only_loosens_addresses());
+    let closed = after(&tables, &closed_ingress);
+    assert_eq!(
+        told(&closed, &as_one(&opened_ingress, &opened_egress)),
+        None
+    );
+
+    assert!(!closed_ingress.only_loosens_addresses());
+    let mixed = told_between(&tables, &as_one(&closed_ingress, &opened_egress));
+    assert!(
+        matches!(mixed, Some(Violation::MixedVerdict(_))),
+        "{mixed:?}"
+    );
+
+    let with_row = delta(vec![(Loosen, vec![row(ALLOWS)])]);
+    assert!(!with_row.only_loosens_addresses());
+    let two_steps = delta(vec![
+        (Loosen, vec![address(local, Some(LOCAL))]),
+        (Delete, vec![row(ALLOWS)]),
+    ]);
+    assert!(!two_steps.only_loosens_addresses());
+}
+
 #[test]
 fn what_a_phase_may_not_do() {
     let allowed = tables();
