@@ -107,7 +107,7 @@ fn wrong(
     })
 }
 
-use Phase::{Delete, Loosen, Merge, Revoke, Split, Tighten};
+use Phase::{Delete, Loosen, Merge, Revoke, Shift, Split, Tighten};
 use Verdict::{Allow, Deny};
 
 #[test]
@@ -250,20 +250,22 @@ fn only_what_loosens_addresses_is_not_waited_for() {
     let opened_egress = delta(vec![(Loosen, vec![address(local, Some(LOCAL))])]);
     let opened_ingress = delta(vec![(Loosen, vec![address(peer(), Some(PEER))])]);
     let closed_ingress = delta(vec![(Tighten, vec![address(peer(), None)])]);
-    let as_one = |first: &Delta, second: &Delta| {
+    let as_one = |phase, first: &Delta, second: &Delta| {
         let changes = [first, second].map(|delta| delta.steps[0].changes.clone());
-        delta(vec![(Loosen, changes.concat())])
+        delta(vec![(phase, changes.concat())])
     };
 
     assert!(opened_egress.only_loosens_addresses() && opened_ingress.only_loosens_addresses());
     let closed = after(&tables, &closed_ingress);
     assert_eq!(
-        told(&closed, &as_one(&opened_ingress, &opened_egress)),
+        told(&closed, &as_one(Loosen, &opened_ingress, &opened_egress)),
         None
     );
 
     assert!(!closed_ingress.only_loosens_addresses());
-    let mixed = told_between(&tables, &as_one(&closed_ingress, &opened_egress));
+    let mut one = as_one(Shift, &closed_ingress, &opened_egress);
+    one.steps.extend(delta(vec![(Revoke, Vec::new())]).steps);
+    let mixed = told_between(&tables, &one);
     assert!(
         matches!(mixed, Some(Violation::MixedVerdict(_))),
         "{mixed:?}"
