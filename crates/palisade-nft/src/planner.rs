@@ -54,7 +54,7 @@ pub struct Planner {
     /// Whether the kernel has the element for a pending revocation.
     pub(crate) revocation_pending: bool,
     base_selection: BaseSelection,
-    /// The classes that redirect packets: the kernel has the chains for it while there is one.
+    /// The ports of the classes that redirect packets: the kernel has the chains for it while there is one.
     redirect_ports: RedirectPorts,
 }
 

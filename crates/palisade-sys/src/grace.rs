@@ -233,12 +233,16 @@ impl GracePeriod for KernelGracePeriod {
         if self.thread.is_none() {
             self.thread = WaitThread::start(&self.waiter).ok();
         }
-        let sent = self.thread.as_ref().map(|thread| thread.begin.send(()));
-        if matches!(sent, Some(Ok(()))) {
-            self.begun += 1;
-            return Ok(());
+        if let Some(thread) = &self.thread {
+            // What has ended is not kept until somebody needs it: that may be never.
+            let ended: Vec<_> = thread.ended.try_iter().collect();
+            self.begun -= ended.len();
+            if ended.iter().all(Result::is_ok) && thread.begin.send(()).is_ok() {
+                self.begun += 1;
+                return Ok(());
+            }
         }
-        // Without a thread it is waited for here, and for what that thread had begun.
+        // It is waited for here, and for all that was begun before.
         self.thread = None;
         self.begun = 0;
         lock(&self.waiter).wait()
@@ -456,6 +460,19 @@ mod tests {
         assert_eq!(grace.begun, 3);
         grace.finish().unwrap();
         assert_eq!(grace.begun, 0);
+        grace.finish().unwrap();
+    }
+
+    #[test]
+    fn what_has_ended_is_not_kept() {
+        const WAITS: usize = 20;
+        let mut grace = KernelGracePeriod::new().unwrap();
+        for _ in 0..WAITS {
+            grace.begin().unwrap();
+            // Meanwhile the thread waits as well.
+            lock(&grace.waiter).wait().unwrap();
+        }
+        assert!(grace.begun < WAITS / 2, "{} are kept", grace.begun);
         grace.finish().unwrap();
     }
 }
