@@ -464,9 +464,7 @@ impl Planner {
         let content = class_content(&self.config, number, program, form, &mut fresh);
         let allocated = fresh.finish();
         self.numbers.assign(class, allocated);
-        let redirected_before = !self.redirect_ports.is_empty();
-        self.redirect_ports.add(&content, batch);
-        if !redirected_before && !self.redirect_ports.is_empty() {
+        if self.redirect_ports.add(&content, batch) {
             batch.add_chains(redirect::chains(&self.config));
             batch.fill_chains(redirect::own_chains(&self.config));
         }
@@ -478,9 +476,7 @@ impl Planner {
             return;
         };
         let content = self.class_content(class, &program);
-        let redirected_before = !self.redirect_ports.is_empty();
-        self.redirect_ports.remove(&content, batch);
-        if redirected_before && self.redirect_ports.is_empty() {
+        if self.redirect_ports.remove(&content, batch) {
             batch.delete_chains(redirect::chains(&self.config));
             batch.empty_chains(redirect::own_chains(&self.config));
         }

@@ -21,22 +21,20 @@ pub(crate) struct RedirectPorts {
 }
 
 impl RedirectPorts {
-    /// Whether nothing is redirected.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.uses.is_empty()
-    }
-
-    /// Adds the ports of a class, and the edits of the set.
-    pub(crate) fn add(&mut self, content: &ClassContent, batch: &mut EditBatch) {
+    /// Adds the ports of a class, and the edits of the set. Returns whether they are the first.
+    pub(crate) fn add(&mut self, content: &ClassContent, batch: &mut EditBatch) -> bool {
+        let was_empty = self.uses.is_empty();
         self.change(batch, |uses| {
             for ports in ports_of(content) {
                 *uses.entry(ports).or_default() += 1;
             }
         });
+        was_empty && !self.uses.is_empty()
     }
 
-    /// Removes the ports of a class that was added.
-    pub(crate) fn remove(&mut self, content: &ClassContent, batch: &mut EditBatch) {
+    /// Removes the ports of a class that was added. Returns whether they were the last.
+    pub(crate) fn remove(&mut self, content: &ClassContent, batch: &mut EditBatch) -> bool {
+        let was_empty = self.uses.is_empty();
         self.change(batch, |uses| {
             for ports in ports_of(content) {
                 let count = uses.remove(&ports).unwrap_or_default();
@@ -45,6 +43,7 @@ impl RedirectPorts {
                 }
             }
         });
+        !was_empty && self.uses.is_empty()
     }
 
     fn change(
