@@ -145,8 +145,8 @@ fn host_policy(dice: &mut Dice) -> GeneratedObject {
     }
     match dice.below(100) {
         0..28 => flag(&mut spec, "doNotTrack", &mut features),
-        28..54 => flag(&mut spec, "preDNAT", &mut features),
-        54..90 => flag(&mut spec, "applyOnForward", &mut features),
+        28..64 => flag(&mut spec, "preDNAT", &mut features),
+        64..94 => flag(&mut spec, "applyOnForward", &mut features),
         _ => {}
     }
     let kind = "GlobalNetworkPolicy";
@@ -293,8 +293,8 @@ fn rule_lists(dice: &mut Dice, spec: &mut Value, home: Option<&str>, features: &
 fn flags(dice: &mut Dice, spec: &mut Value, features: &mut Features) {
     match dice.below(100) {
         0..12 => flag(spec, "doNotTrack", features),
-        12..23 => flag(spec, "preDNAT", features),
-        23..59 => {
+        12..27 => flag(spec, "preDNAT", features),
+        27..59 => {
             features.insert("applyOnForward");
             spec["applyOnForward"] = dice.chance(92).into();
         }

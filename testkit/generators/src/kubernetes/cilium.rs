@@ -119,7 +119,7 @@ fn subject(dice: &mut Dice, scope: Option<&str>, features: &mut Features) -> Val
     }
     features.insert("endpointSelector: selected");
     let mut selector = peers::pod_selector(dice, features);
-    if dice.chance(8) {
+    if dice.chance(16) {
         features.insert("endpointSelector of no pod");
         selector["matchLabels"]["reserved:init"] = "".into();
     }
