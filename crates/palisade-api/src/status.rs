@@ -88,7 +88,7 @@ pub struct Status {
     /// Policies over the element budget, and what is enforced instead.
     #[serde(default)]
     pub over_budget: Vec<BudgetExcess>,
-    /// Policy by domain name; absent where there is none.
+    /// Policy by domain name; absent where there is none, and no proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<NamesStatus>,
     /// Why the state of this node cannot be written to the API server; absent if it can, or is not to be.

@@ -143,13 +143,14 @@ impl Enforcer {
         self.conditions = conditions;
     }
 
-    /// Retries what the kernel rejected and is due. Nothing before the source is in sync: until then only a part of the
-    /// nodes is known, and what is masqueraded depends on them.
+    /// Retries what the kernel rejected and is due, and forgets what only recent packets need. Nothing is retried before
+    /// the source is in sync: until then only a part of the nodes is known, and what is masqueraded depends on them.
     pub fn retry_failed(&mut self) {
+        let now = self.clock.monotonic();
+        self.policy.forget_past_tables(now);
         if !self.policy.in_sync {
             return;
         }
-        let now = self.clock.monotonic();
         if self.policy.is_due(&*self.dataplane, now) {
             self.run_policy();
         } else {
@@ -157,9 +158,13 @@ impl Enforcer {
         }
     }
 
-    /// When [`Enforcer::retry_failed`] is due; `None`: nothing has failed.
+    /// When [`Enforcer::retry_failed`] is due; `None`: nothing has failed, and nothing is to be forgotten.
     pub fn retry_due(&self) -> Option<Instant> {
-        let due = [self.policy.retry_due(), self.masquerade.retry_due()];
+        let due = [
+            self.policy.retry_due(),
+            self.policy.past_tables_expiry(),
+            self.masquerade.retry_due(),
+        ];
         due.into_iter().flatten().min()
     }
 

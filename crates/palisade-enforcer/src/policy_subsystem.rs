@@ -8,6 +8,7 @@
 
 use crate::counts::CountsFile;
 use crate::cut_connections::{HostPolicyChanges, changes_host_policy};
+use crate::flush_history::RETENTION;
 use crate::metrics::CoreMetrics;
 use crate::policy_state::SharedPolicy;
 use palisade_api::FlushReport;
@@ -51,6 +52,8 @@ pub struct RealisationProgress {
     pub initial_flush: Option<FlushReport>,
     /// The latest flush.
     pub last_flush: Option<FlushReport>,
+    /// When nothing needs the tables any more that the last flush replaced.
+    past_tables_expiry: Option<Instant>,
 }
 
 /// What is to be written.
@@ -323,6 +326,19 @@ impl PolicySubsystem {
         }
     }
 
+    /// When [`PolicySubsystem::forget_past_tables`] is due; `None`: there are none.
+    pub(crate) fn past_tables_expiry(&self) -> Option<Instant> {
+        self.progress.past_tables_expiry
+    }
+
+    /// Forgets the tables before the last flush, once no packet can have been judged by them.
+    pub(crate) fn forget_past_tables(&mut self, now: Instant) {
+        if self.progress.past_tables_expiry.is_some_and(|at| at <= now) {
+            self.progress.past_tables_expiry = None;
+            self.view.write().history.forget_ended();
+        }
+    }
+
     fn record_flush(&mut self, outcome: ApplyOutcome, started: Instant) {
         let mut state = self.view.write();
         let revision = state.engine.revision();
@@ -331,6 +347,7 @@ impl PolicySubsystem {
         state.realised_revision = revision;
         drop(state);
         let now = self.clock.monotonic();
+        self.progress.past_tables_expiry = Some(now + RETENTION);
         for detected_at in self.progress.unrealised_changes.drain(..) {
             let delay = now.saturating_duration_since(detected_at);
             self.metrics.implementation_delay.observe(delay);

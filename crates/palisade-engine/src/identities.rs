@@ -234,9 +234,9 @@ impl Identities {
             return;
         }
         if holds {
-            self.networks.entry(net).network_sets.insert(slot);
-        } else if let Some(region) = self.networks.get_mut(net) {
-            region.network_sets.remove(&slot);
+            self.networks.add_to_set(net, slot);
+        } else {
+            self.networks.remove_from_set(net, slot);
         }
         self.dirty_networks.insert(net);
     }
@@ -244,9 +244,9 @@ impl Identities {
     /// Sets whether an active rule names a network.
     pub(crate) fn set_referenced(&mut self, net: Prefix, asked: bool) {
         if asked {
-            self.networks.entry(net).referenced = true;
+            self.networks.entry(net).is_referenced = true;
         } else if let Some(region) = self.networks.get_mut(net) {
-            region.referenced = false;
+            region.is_referenced = false;
         }
         self.dirty_networks.insert(net);
     }
@@ -407,11 +407,11 @@ impl Identities {
     ) -> IdentityKey {
         let mut key = IdentityKey::default();
         for (covering, region) in self.networks.covering(prefix.address(), prefix.length()) {
-            for set in &region.network_sets {
+            for set in self.networks.network_sets(covering, region) {
                 key.selectors
-                    .extend(inputs.label_index.matched_selectors(inputs.store, *set));
+                    .extend(inputs.label_index.matched_selectors(inputs.store, set));
             }
-            if region.referenced
+            if region.is_referenced
                 && (key.net.is_none() || EngineFault::LongestPrefixLost.is_injected())
             {
                 key.net = Some(covering);

@@ -326,8 +326,8 @@ impl Engine {
     /// All identities with their members and keys, by number.
     pub fn identities(&self) -> Vec<IdentityView> {
         let mut members: BTreeMap<IdentityId, Vec<Prefix>> = BTreeMap::new();
-        for (prefix, identity) in &self.graph.desired.addresses {
-            members.entry(*identity).or_default().push(*prefix);
+        for (prefix, identity) in self.graph.desired.addresses.iter() {
+            members.entry(*identity).or_default().push(prefix);
         }
         let graph = &self.graph;
         let view = |(number, key): (IdentityId, &IdentityKey)| {

@@ -5,15 +5,12 @@
 //! node: it takes two numbers. All others are in a separate map. Nothing here interprets
 //! identities.
 
-use crate::store::{AddressOwnerSlot, NONE};
+use crate::store::AddressOwnerSlot;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use palisade_model::Prefix;
 use palisade_tables::IdentityId;
-
-/// Marks an address whose claims are in the separate map. No slot equals it.
-const MULTIPLE: AddressOwnerSlot = AddressOwnerSlot(NONE - 1);
 
 /// An address that something holds: its only claimant or a mark, and its identity.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +80,7 @@ impl TrackedAddresses {
     /// The claimant that owns an address, as of the last recomputation.
     pub(crate) fn owner(&self, address: IpAddr) -> Option<AddressOwnerSlot> {
         match self.get(address)?.claimant {
-            MULTIPLE => self.multiple.get(&address)?.owner,
+            AddressOwnerSlot::MULTIPLE => self.multiple.get(&address)?.owner,
             slot => Some(slot),
         }
     }
@@ -180,7 +177,7 @@ impl TrackedAddresses {
         event: AddressEvent,
     ) -> AddressOwnerSlot {
         let claims = self.multiple.entry(address).or_default();
-        if claimant != MULTIPLE {
+        if claimant != AddressOwnerSlot::MULTIPLE {
             claims
                 .claimants
                 .extend((claimant != AddressOwnerSlot::NONE).then_some(claimant));
@@ -194,7 +191,7 @@ impl TrackedAddresses {
         let claimant = match (&*claims.claimants, &*claims.nodes) {
             ([], []) => AddressOwnerSlot::NONE,
             ([only], []) => *only,
-            _ => return MULTIPLE,
+            _ => return AddressOwnerSlot::MULTIPLE,
         };
         self.multiple.remove(&address);
         claimant
@@ -204,7 +201,7 @@ impl TrackedAddresses {
     pub(crate) fn ownership(&self, changed: &ChangedAddress) -> AddressOwnership<'_> {
         match changed.claimant {
             AddressOwnerSlot::NONE => AddressOwnership::Unheld,
-            MULTIPLE => match self.multiple.get(&changed.address) {
+            AddressOwnerSlot::MULTIPLE => match self.multiple.get(&changed.address) {
                 Some(claims) => AddressOwnership::Multiple(claims),
                 None => AddressOwnership::Unheld,
             },
@@ -230,7 +227,10 @@ impl TrackedAddresses {
                 identity: identity?,
             })
         };
-        for (changed, owner, _) in changed.clone().filter(|(c, ..)| c.claimant == MULTIPLE) {
+        for (changed, owner, _) in changed
+            .clone()
+            .filter(|(c, ..)| c.claimant == AddressOwnerSlot::MULTIPLE)
+        {
             if let Some(claims) = self.multiple.get_mut(&changed.address) {
                 claims.owner = owner;
             }

@@ -145,9 +145,9 @@ impl<V: Copy + Ord + Default> PrefixRanges<V> {
 /// their own.
 pub fn identity_ranges(tables: &Tables) -> [AddressRanges<IdentityId>; 2] {
     let mut networks = [BTreeMap::new(), BTreeMap::new()];
-    for (prefix, id) in &tables.addresses {
+    for (prefix, id) in tables.addresses.iter() {
         if !prefix.is_host() {
-            networks[prefix.family() as usize].insert(*prefix, *id);
+            networks[prefix.family() as usize].insert(prefix, *id);
         }
     }
     Family::BOTH.map(|family| {

@@ -12,7 +12,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Direction, Family, NumberRange, Prefix};
+use palisade_model::{Direction, Family, NumberRange, Prefix, PrefixMap};
 use palisade_tables::{
     AlignmentSide, Cell, ClassId, Delta, IdentityId, PolicySetId, Program, Renumbering,
     TableDifferences, Tables, TransitionHints, align, transition,
@@ -44,11 +44,11 @@ pub struct HeldTables<'a> {
 }
 
 fn identity_members(
-    addresses: &BTreeMap<Prefix, IdentityId>,
+    addresses: &PrefixMap<IdentityId>,
     ranges: &[AddressRanges<IdentityId>; 2],
 ) -> BTreeMap<IdentityId, IdentityMembers> {
     let mut out: BTreeMap<IdentityId, IdentityMembers> = BTreeMap::new();
-    for (prefix, id) in addresses {
+    for (prefix, id) in addresses.iter() {
         if prefix.is_host() {
             out.entry(*id).or_default().0.push(prefix.address());
         }
@@ -98,8 +98,8 @@ impl<'a> HeldTables<'a> {
     pub fn tables(&self) -> (Tables, Tables) {
         let mut present = self.stored.tables.clone();
         let mut target = self.numbers.renumber(self.desired);
-        present.addresses.retain(|prefix, _| prefix.is_host());
-        target.addresses.retain(|prefix, _| prefix.is_host());
+        present.addresses.retain(Prefix::is_host);
+        target.addresses.retain(Prefix::is_host);
         for family in Family::BOTH {
             let old = self.stored.identity_ranges[family as usize].ranges();
             let new = self.desired_ranges[family as usize].ranges();

@@ -27,6 +27,7 @@ mod object_kind;
 mod policy;
 mod policy_stage;
 mod ports;
+mod prefix_map;
 mod profile;
 mod ranges;
 pub mod reserved;
@@ -61,6 +62,7 @@ pub use policy::{
 };
 pub use policy_stage::{PolicyStage, TrafficScope};
 pub use ports::{PortMatch, PortRange, PortSpec};
+pub use prefix_map::PrefixMap;
 pub use profile::Profile;
 pub use ranges::{NumberRange, RangeNumber, RangeSet};
 pub use selector::Selector;

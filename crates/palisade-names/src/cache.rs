@@ -56,11 +56,13 @@ struct HeldAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WorkloadNumber(u32);
 
-/// The addresses that a workload holds, those that expire first in front.
+/// A workload that holds addresses.
 #[derive(Clone, Debug)]
 struct WorkloadEntry {
     id: EndpointId,
-    addresses: BTreeSet<(u64, NameNumber, IpAddr)>,
+    /// The names whose addresses it holds, each with the time at which the first of them expires.
+    names: BTreeSet<(u64, NameNumber)>,
+    address_count: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,8 +77,9 @@ pub struct NameCache {
     addresses: BTreeMap<NameNumber, (DomainName, Vec<HeldAddress>)>,
     workload_numbers: BTreeMap<EndpointId, WorkloadNumber>,
     workloads: BTreeMap<WorkloadNumber, WorkloadEntry>,
-    /// All that is held, by the time at which it expires.
-    deadlines: BTreeSet<(u64, NameNumber, WorkloadNumber, IpAddr)>,
+    /// When the first address of each workload expires.
+    deadlines: BTreeSet<(u64, WorkloadNumber)>,
+    address_count: usize,
     next_number: u32,
     counts: NameCounts,
     /// The workloads of which a bound removed addresses, until they are taken.
@@ -93,6 +96,7 @@ impl NameCache {
             workload_numbers: BTreeMap::new(),
             workloads: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            address_count: 0,
             next_number: 0,
             counts: NameCounts::default(),
             evicted: BTreeSet::new(),
@@ -120,6 +124,9 @@ impl NameCache {
         let workload = self.workload_number(&answer.workload);
         // Of more than may be held for one name, the first are taken: what came and went at once would only cost time.
         let taken = answer.addresses.iter().take(self.limits.addresses_of_name);
+        if let Some((_, entries)) = self.addresses.get_mut(&name).filter(|(_, e)| e.is_empty()) {
+            entries.reserve_exact(taken.len());
+        }
         for answered in taken {
             let expires = now.saturating_add(to_millis(self.limits.life(answered.ttl)));
             if self.hold(name, workload, answered.address, expires) {
@@ -137,10 +144,10 @@ impl NameCache {
         connections: &impl ConnectionLookup,
     ) -> BTreeSet<DomainName> {
         let mut changed = BTreeSet::new();
-        while let Some((expires, name, workload, address)) = self.deadlines.first().copied() {
-            if expires > now {
+        while let Some((expires, workload)) = self.deadlines.first().copied() {
+            let Some((name, address)) = self.first_held(workload).filter(|_| expires <= now) else {
                 break;
-            }
+            };
             if self.has_connection(connections, workload, address) {
                 let later = now.saturating_add(to_millis(self.limits.recheck).max(1));
                 self.hold(name, workload, address, later);
@@ -158,7 +165,7 @@ impl NameCache {
         let Some(number) = self.workload_numbers.get(workload).copied() else {
             return changed;
         };
-        while let Some((_, name, address)) = self.first_held(number) {
+        while let Some((name, address)) = self.first_held(number) {
             self.release(name, number, address, &mut changed);
         }
         changed
@@ -181,7 +188,7 @@ impl NameCache {
 
     /// How many addresses are held, each once for each name and workload.
     pub fn address_count(&self) -> usize {
-        self.deadlines.len()
+        self.address_count
     }
 
     /// How many names have addresses.
@@ -307,7 +314,8 @@ impl NameCache {
         self.workload_numbers.insert(workload.clone(), number);
         let entry = WorkloadEntry {
             id: workload.clone(),
-            addresses: BTreeSet::new(),
+            names: BTreeSet::new(),
+            address_count: 0,
         };
         self.workloads.insert(number, entry);
         number
@@ -321,6 +329,7 @@ impl NameCache {
         address: IpAddr,
         expires: u64,
     ) -> bool {
+        let before = self.first_expiry(name, workload);
         let Some((_, entries)) = self.addresses.get_mut(&name) else {
             return false;
         };
@@ -328,11 +337,7 @@ impl NameCache {
         let is_same =
             |known: &&mut HeldAddress| known.address == address && known.workload == workload;
         match entries.iter_mut().find(is_same) {
-            Some(known) => {
-                let expires = expires.max(known.expires);
-                let earlier = core::mem::replace(&mut known.expires, expires);
-                self.set_deadline(name, workload, address, Some(earlier), Some(expires));
-            }
+            Some(known) => known.expires = expires.max(known.expires),
             None => {
                 entries.push(HeldAddress {
                     address,
@@ -340,31 +345,59 @@ impl NameCache {
                     expires,
                 });
                 self.counts.added += 1;
-                self.set_deadline(name, workload, address, None, Some(expires));
+                self.address_count += 1;
+                if let Some(entry) = self.workloads.get_mut(&workload) {
+                    entry.address_count += 1;
+                }
             }
         }
+        self.update_deadlines(name, workload, before);
         is_new_address
     }
 
-    /// Moves the two entries by time of an address from one time to another.
-    fn set_deadline(
+    /// The addresses of a name that a workload holds.
+    fn held(
+        &self,
+        name: NameNumber,
+        workload: WorkloadNumber,
+    ) -> impl Iterator<Item = &HeldAddress> {
+        let entries = self.addresses.get(&name).map(|(_, entries)| entries);
+        let entries = entries.into_iter().flatten();
+        entries.filter(move |entry| entry.workload == workload)
+    }
+
+    /// When the first of the addresses of a name expires that a workload holds.
+    fn first_expiry(&self, name: NameNumber, workload: WorkloadNumber) -> Option<u64> {
+        self.held(name, workload).map(|entry| entry.expires).min()
+    }
+
+    /// Files a name of a workload by the time at which its first address expires, which was another one before, and the
+    /// workload by that of its first name.
+    fn update_deadlines(
         &mut self,
         name: NameNumber,
         workload: WorkloadNumber,
-        address: IpAddr,
-        from: Option<u64>,
-        to: Option<u64>,
+        before: Option<u64>,
     ) {
-        let Some(by_workload) = self.workloads.get_mut(&workload) else {
+        let after = self.first_expiry(name, workload);
+        let Some(WorkloadEntry { names, .. }) = self.workloads.get_mut(&workload) else {
             return;
         };
-        if let Some(from) = from {
-            by_workload.addresses.remove(&(from, name, address));
-            self.deadlines.remove(&(from, name, workload, address));
+        if before == after {
+            return;
         }
-        if let Some(to) = to {
-            by_workload.addresses.insert((to, name, address));
-            self.deadlines.insert((to, name, workload, address));
+        let deadline = |names: &BTreeSet<(u64, NameNumber)>| Some((names.first()?.0, workload));
+        let earlier = deadline(names);
+        if let Some(before) = before {
+            names.remove(&(before, name));
+        }
+        names.extend(after.map(|after| (after, name)));
+        let later = deadline(names);
+        if earlier != later {
+            if let Some(earlier) = earlier {
+                self.deadlines.remove(&earlier);
+            }
+            self.deadlines.extend(later);
         }
     }
 
@@ -376,6 +409,7 @@ impl NameCache {
         address: IpAddr,
         changed: &mut BTreeSet<DomainName>,
     ) {
+        let before = self.first_expiry(name, workload);
         let Some((text, entries)) = self.addresses.get_mut(&name) else {
             return;
         };
@@ -383,7 +417,7 @@ impl NameCache {
         let Some(at) = entries.iter().position(is_it) else {
             return;
         };
-        let expires = entries.swap_remove(at).expires;
+        entries.swap_remove(at);
         if entries.iter().all(|known| known.address != address) {
             changed.insert(text.clone());
         }
@@ -392,16 +426,25 @@ impl NameCache {
             self.names.remove(&text);
             self.addresses.remove(&name);
         }
-        self.set_deadline(name, workload, address, Some(expires), None);
-        if self.first_held(workload).is_none()
+        self.address_count -= 1;
+        self.update_deadlines(name, workload, before);
+        let Some(entry) = self.workloads.get_mut(&workload) else {
+            return;
+        };
+        entry.address_count -= 1;
+        if entry.address_count == 0
             && let Some(gone) = self.workloads.remove(&workload)
         {
             self.workload_numbers.remove(&gone.id);
         }
     }
 
-    fn first_held(&self, workload: WorkloadNumber) -> Option<(u64, NameNumber, IpAddr)> {
-        self.workloads.get(&workload)?.addresses.first().copied()
+    /// The address of a workload that expires first.
+    fn first_held(&self, workload: WorkloadNumber) -> Option<(NameNumber, IpAddr)> {
+        let (expires, name) = self.workloads.get(&workload)?.names.first().copied()?;
+        let mut entries = self.held(name, workload);
+        let first = entries.find(|entry| entry.expires == expires)?;
+        Some((name, first.address))
     }
 
     /// Removes what is too much after an answer for a name to a workload: of that name, of that workload, of all.
@@ -421,7 +464,7 @@ impl NameCache {
         self.evict(workload, None, further, connections, changed);
         while self.address_count() > self.limits.addresses {
             // Who holds most pays, so that a flood costs whoever sends it.
-            let count = |(_, entry): &(&WorkloadNumber, &WorkloadEntry)| entry.addresses.len();
+            let count = |(_, entry): &(&WorkloadNumber, &WorkloadEntry)| entry.address_count;
             let Some(number) = self
                 .workloads
                 .iter()
@@ -435,21 +478,13 @@ impl NameCache {
     }
 
     fn count_of_name(&self, name: NameNumber, workload: WorkloadNumber) -> usize {
-        let entries = self
-            .addresses
-            .get(&name)
-            .map(|(_, entries)| entries.as_slice())
-            .unwrap_or_default();
-        entries
-            .iter()
-            .filter(|entry| entry.workload == workload)
-            .count()
+        self.held(name, workload).count()
     }
 
     fn count_of_workload(&self, workload: WorkloadNumber) -> usize {
         self.workloads
             .get(&workload)
-            .map_or(0, |entry| entry.addresses.len())
+            .map_or(0, |entry| entry.address_count)
     }
 
     /// Removes so many addresses of a workload: those that expire first and that no flow uses; if flows use all that
@@ -462,18 +497,32 @@ impl NameCache {
         connections: &impl ConnectionLookup,
         changed: &mut BTreeSet<DomainName>,
     ) {
-        let Some(by_workload) = self.workloads.get(&workload).filter(|_| excess > 0) else {
+        let Some(entry) = self.workloads.get(&workload).filter(|_| excess > 0) else {
             return;
         };
-        let candidates = by_workload
-            .addresses
-            .iter()
-            .filter(|(_, name, _)| only.is_none_or(|only| only == *name))
-            .take(excess.saturating_add(MAX_LOOKS));
+        let looks = excess.saturating_add(MAX_LOOKS);
+        let mut candidates: Vec<(u64, NameNumber, IpAddr)> = Vec::new();
+        let names = entry.names.iter().copied();
+        for (expires, name) in names.filter(|(_, name)| only.is_none_or(|only| only == *name)) {
+            // What follows expires later than enough of these.
+            if candidates.len() >= looks
+                && candidates
+                    .iter()
+                    .filter(|(first, ..)| *first < expires)
+                    .count()
+                    >= looks
+            {
+                break;
+            }
+            let entries = self.held(name, workload);
+            candidates.extend(entries.map(|entry| (entry.expires, name, entry.address)));
+        }
+        candidates.sort_unstable();
+        candidates.truncate(looks);
         let (used, unused): (Vec<_>, Vec<_>) = candidates
-            .copied()
+            .into_iter()
             .partition(|(.., address)| self.has_connection(connections, workload, *address));
-        self.evicted.insert(by_workload.id.clone());
+        self.evicted.insert(entry.id.clone());
         for (_, name, address) in unused.into_iter().chain(used).take(excess) {
             self.counts.evicted += 1;
             self.release(name, workload, address, changed);

@@ -139,7 +139,7 @@ impl Renumbering {
             interfaces: wanted.interfaces.clone(),
             host_interfaces: wanted.host_interfaces.clone(),
             addresses: addresses
-                .filter_map(|(prefix, id)| Some((*prefix, identity(id)?)))
+                .filter_map(|(prefix, id)| Some((prefix, identity(id)?)))
                 .collect(),
             points: points
                 .filter_map(|(point, id)| Some((point.clone(), set(id)?)))

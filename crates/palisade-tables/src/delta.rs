@@ -153,7 +153,7 @@ impl Tables {
         let rows = self.classes.iter();
         let rows = rows.map(|((set, id), class)| TableChange::Class(*set, *id, Some(*class)));
         let addresses = self.addresses.iter();
-        let addresses = addresses.map(|(prefix, id)| TableChange::Address(*prefix, Some(*id)));
+        let addresses = addresses.map(|(prefix, id)| TableChange::Address(prefix, Some(*id)));
         let interfaces = self.interfaces.iter();
         let interfaces = interfaces.map(|name| TableChange::Interface(name.clone(), true));
         let host = self.host_interfaces.iter();
@@ -186,9 +186,10 @@ impl Tables {
             TableChange::HostInterface(name, false) => {
                 self.host_interfaces.remove(name);
             }
-            TableChange::Address(prefix, identity) => {
-                set_or_remove(&mut self.addresses, prefix, identity)
+            TableChange::Address(prefix, Some(identity)) => {
+                self.addresses.insert(*prefix, *identity);
             }
+            TableChange::Address(prefix, None) => drop(self.addresses.remove(prefix)),
             TableChange::Point(point, set) => set_or_remove(&mut self.points, point, set),
             TableChange::Set(id, set) => set_or_remove(&mut self.sets, id, set),
             TableChange::Class(set, identity, class) => {

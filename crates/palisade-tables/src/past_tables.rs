@@ -12,14 +12,14 @@ use crate::{
 use crate::{PolicySetId, Program, RuleId, Tables};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use palisade_model::{Direction, PolicyStage, Prefix, Str};
+use palisade_model::{Direction, PolicyStage, Prefix, PrefixMap, Str};
 
 /// The undo record of one delta: the previous value of each entry that it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoRecord {
     interfaces: BTreeMap<Str, bool>,
     host_interfaces: BTreeMap<Str, bool>,
-    addresses: BTreeMap<Prefix, Option<IdentityId>>,
+    addresses: PrefixMap<Option<IdentityId>>,
     points: BTreeMap<Point, Option<PolicySetId>>,
     sets: BTreeMap<PolicySetId, Option<PolicySet>>,
     classes: BTreeMap<(PolicySetId, IdentityId), Option<ClassId>>,

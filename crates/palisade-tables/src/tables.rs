@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
     Direction, FailsafePorts, HairpinAction, HostTrafficAction, PolicyId, PolicyStage, Prefix,
-    RuleOrigin, Str,
+    PrefixMap, RuleOrigin, Str,
 };
 use serde::{Deserialize, Serialize};
 
@@ -243,7 +243,7 @@ pub struct Tables {
     /// no point at an interface of the host is not judged there.
     pub host_interfaces: BTreeSet<Str>,
     /// Address or prefix → identity; the longest prefix wins.
-    pub addresses: BTreeMap<Prefix, IdentityId>,
+    pub addresses: PrefixMap<IdentityId>,
     /// Point → policy set.
     pub points: BTreeMap<Point, PolicySetId>,
     /// The policy sets.

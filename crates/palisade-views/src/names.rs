@@ -101,9 +101,10 @@ pub(crate) fn names_status(core: &CoreSnapshot<'_>) -> Option<NamesStatus> {
     let (names, addresses) = manager.sizes();
     let untrusted = manager.foreign_servers().iter();
     let policies = manager.dns_policy_count();
-    (policies + names > 0).then(|| NamesStatus {
+    let proxies = manager.proxies.count();
+    (policies + names + proxies > 0).then(|| NamesStatus {
         policies,
-        proxies: manager.proxies.count(),
+        proxies,
         names,
         addresses,
         evicted: manager.address_counts().evicted,

@@ -1,11 +1,12 @@
 //! A real node with Palisade installed from its image and its manifest, and five of Kubernetes' own specs there.
 //! All of them are a command of their own: `make conformance`.
 
-use palisade_testkit::cluster::{Cluster, Controllers, SpecOutcome};
+use palisade_testkit::cluster::{Cluster, Controllers, PALISADE_NAMESPACE, SpecOutcome};
 use palisade_testkit::ring::report_skip;
 use palisade_testkit::runtimes::RuntimePrograms;
 use palisade_testkit::{lab, need_root};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Of each kind one: all of a direction, a named port, an exception, another namespace, a pod that changes.
 const SPECS: [&str; 5] = [
@@ -16,6 +17,9 @@ const SPECS: [&str; 5] = [
     "should allow ingress access from updated pod",
 ];
 
+/// How long the proxy may take to connect: its container is started after the agent's, or before.
+const PROXY_CONNECTS: Duration = Duration::from_secs(30);
+
 /// The image that `scripts/image` made; absent, after a loud line, where none is named.
 fn image() -> Option<PathBuf> {
     let named = std::env::var_os("PALISADE_IMAGE").map(PathBuf::from);
@@ -23,6 +27,22 @@ fn image() -> Option<PathBuf> {
         report_skip("PALISADE_IMAGE names no image (`make test` makes one)");
     }
     named
+}
+
+/// Waits until the DNS proxy, a container of its own with fewer rights, is connected to the agent.
+fn wait_for_proxy(cluster: &Cluster) {
+    let exec = ["-n", PALISADE_NAMESPACE, "exec", "daemonset/palisade"];
+    let status = ["-c", "agent", "--", "palisade", "status", "-o", "json"];
+    let began = Instant::now();
+    loop {
+        let status = cluster.kubectl().run(&[&exec[..], &status].concat());
+        let status: serde_json::Value = serde_json::from_str(&status.unwrap()).unwrap();
+        if status["names"]["proxies"] == 1 {
+            return;
+        }
+        assert!(began.elapsed() < PROXY_CONNECTS, "{status:#}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 #[test]
@@ -40,6 +60,7 @@ fn a_node_passes_specs_of_upstream_and_is_given_back() {
     let manifest = deploy.join("palisade.yaml");
     cluster.roll_out(&manifest, "palisade").unwrap();
     cluster.wait_for_nodes().unwrap();
+    wait_for_proxy(&cluster);
 
     let log = cluster.folder().join("specs.log");
     let specs = cluster.run_specs(&format!("({})", SPECS.join("|")), &log, None);

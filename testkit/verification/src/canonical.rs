@@ -52,8 +52,8 @@ pub fn canonical(tables: &Tables) -> CanonicalTables {
         })
         .collect();
     let mut members: BTreeMap<_, Vec<Prefix>> = BTreeMap::new();
-    for (prefix, identity) in &tables.addresses {
-        members.entry(*identity).or_default().push(*prefix);
+    for (prefix, identity) in tables.addresses.iter() {
+        members.entry(*identity).or_default().push(prefix);
     }
     let mut points: BTreeMap<_, Vec<Point>> =
         tables.sets.keys().map(|id| (*id, Vec::new())).collect();

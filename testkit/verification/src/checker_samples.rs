@@ -67,7 +67,7 @@ pub(crate) fn sample_addresses(states: &[Tables], family: Family) -> BTreeSet<Ip
         .iter()
         .flat_map(|state| {
             let local = state.points.keys().map(|point| point.local);
-            state.addresses.keys().copied().chain(local)
+            state.addresses.keys().chain(local)
         })
         .filter(|prefix| prefix.family() == family)
         .collect();

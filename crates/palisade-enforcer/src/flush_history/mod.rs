@@ -15,6 +15,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 use tables::TableHistory;
 
+pub(crate) use tables::RETENTION;
+
 /// The history of the flushes.
 #[derive(Default)]
 pub(crate) struct FlushHistory {
@@ -39,6 +41,11 @@ impl FlushHistory {
     /// The flush that began last is in the kernel.
     pub(crate) fn end_flush(&mut self, now: Duration) {
         self.tables.end_flush(now);
+    }
+
+    /// Forgets past tables that no packet needs: nothing has been flushed for [`RETENTION`].
+    pub(crate) fn forget_ended(&mut self) {
+        self.tables.forget_ended();
     }
 
     /// Forgets past tables after a resync from an unknown state.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How long a flush is remembered.
-const RETENTION: Duration = Duration::from_secs(5);
+pub(crate) const RETENTION: Duration = Duration::from_secs(5);
 /// The maximum number of remembered flushes.
 const MAX_FLUSHES: usize = 64;
 /// The maximum number of replaced entries, of all flushes together.
@@ -59,6 +59,15 @@ impl TableHistory {
             self.entries -= oldest.undo.len();
             self.layers.pop_front();
         }
+    }
+
+    /// Forgets the flushes that have ended: nothing has been flushed for the time of the retention.
+    pub(super) fn forget_ended(&mut self) {
+        while let Some(oldest) = self.layers.front().filter(|layer| layer.ended.is_some()) {
+            self.entries -= oldest.undo.len();
+            self.layers.pop_front();
+        }
+        self.layers.shrink_to_fit();
     }
 
     /// Whether a flush is in progress, so that the kernel holds neither all of the former tables nor of the new ones.
@@ -170,6 +179,20 @@ mod tests {
         assert!(history.flush_of(&tables, 7).is_none());
         history.record_flush((seconds(40), seconds(41)), 3, None);
         assert_eq!(history.states_at(&tables, 4, seconds(5)).len(), 1);
+    }
+
+    #[test]
+    fn what_has_ended_is_forgotten_and_a_flush_in_progress_is_not() {
+        let mut history = TableHistory::default();
+        history.record_flush((seconds(10), seconds(12)), 1, Some(undo("a")));
+        history.begin_flush(seconds(20), 2, Some(undo("b")));
+        history.forget_ended();
+        assert_eq!(history.layers.len(), 1);
+        assert_eq!(history.entries, 1);
+        assert!(history.is_flush_in_progress());
+        history.end_flush(seconds(21));
+        history.forget_ended();
+        assert!(history.layers.is_empty() && history.entries == 0);
     }
 
     #[test]

@@ -127,12 +127,12 @@ impl Graph {
         let addresses = &mut self.desired.addresses;
         let mut differ = Vec::new();
         if addresses.is_empty() {
-            // Built in one go, the map is dense; by inserts in order it would be half empty.
+            // In one go, so that the map is dense.
             let present = entries
                 .iter()
                 .filter_map(|(p, entry)| Some((*p, (*entry)?)));
             *addresses = present.collect();
-            differ.extend(addresses.keys().map(|prefix| (*prefix, None)));
+            differ.extend(addresses.keys().map(|prefix| (prefix, None)));
             return differ;
         }
         for (prefix, entry) in entries {

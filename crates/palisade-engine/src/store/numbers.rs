@@ -12,6 +12,8 @@ pub(crate) struct AddressOwnerSlot(pub(crate) u32);
 impl AddressOwnerSlot {
     /// The slot of no owner.
     pub(crate) const NONE: AddressOwnerSlot = AddressOwnerSlot(NONE);
+    /// Marks what has several owners, which are in a separate map. No slot equals it.
+    pub(crate) const MULTIPLE: AddressOwnerSlot = AddressOwnerSlot(NONE - 1);
 }
 
 /// The number of a label signature, see [`crate::label_index`].

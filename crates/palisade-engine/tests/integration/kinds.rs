@@ -159,12 +159,10 @@ fn of_networks(old: &Tables, delta: &Delta, new: &Tables, found: &mut BTreeSet<&
             continue;
         }
         found.insert("adds or removes a network");
-        let around = |other: &&palisade_model::Prefix| {
-            !other.is_host()
-                && *other != prefix
-                && (other.covers(*prefix) || prefix.covers(**other))
+        let around = |other: &palisade_model::Prefix| {
+            !other.is_host() && other != prefix && (other.covers(*prefix) || prefix.covers(*other))
         };
-        if all.iter().copied().any(|other| around(&other)) {
+        if all.iter().any(around) {
             found.insert("adds or removes a nested network");
         }
     }

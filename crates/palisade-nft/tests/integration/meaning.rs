@@ -60,7 +60,7 @@ pub(crate) fn everything(tables: &Tables) -> Delta {
         tables
             .addresses
             .iter()
-            .map(|(k, v)| TableChange::Address(*k, Some(*v))),
+            .map(|(k, v)| TableChange::Address(k, Some(*v))),
     );
     changes.extend(
         tables

@@ -47,7 +47,8 @@ impl TableDifferences {
                 .filter(|identity| *identity != IdentityId::UNKNOWN)
                 .collect()
         };
-        let prefixes = keys(&old.addresses, &new.addresses);
+        let prefixes = old.addresses.keys().chain(new.addresses.keys());
+        let prefixes: BTreeSet<Prefix> = prefixes.collect();
         let lengths = prefixes.iter().filter(|prefix| !prefix.is_host());
         let (had, has) = (identities(old), identities(new));
         let mut differences = TableDifferences {

@@ -86,8 +86,8 @@ fn new_entries(context: &TransitionContext<'_>) -> Vec<Option<IdentityId>> {
     }
     let mut entries = entries.iter().peekable();
     let entry_of = |(prefix, _): &(Prefix, _)| {
-        while entries.next_if(|(other, _)| *other < prefix).is_some() {}
-        let entry = entries.next_if(|(other, _)| *other == prefix);
+        while entries.next_if(|(other, _)| other < prefix).is_some() {}
+        let entry = entries.next_if(|(other, _)| other == prefix);
         entry.map(|(_, identity)| *identity)
     };
     changed.iter().map(entry_of).collect()

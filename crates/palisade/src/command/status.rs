@@ -6,8 +6,8 @@ use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, pluralize, print_output};
 use palisade_api::{
-    AuditSummary, ConfigReport, DataplaneStatus, FollowedSource, Health, ParameterOrigin, Status,
-    TierReport, path,
+    AuditSummary, ConfigReport, DataplaneStatus, FollowedSource, Health, NamesStatus,
+    ParameterOrigin, Status, TierReport, UntrustedServerReport, path,
 };
 use palisade_text::printable;
 use std::fmt::Write;
@@ -88,6 +88,9 @@ pub(super) fn status_text(status: &Status) -> String {
     add_source(status, &mut lines);
     add_retained_objects(status, &mut lines);
     add_addresses_and_budget(status, &mut lines);
+    if let Some(names) = &status.names {
+        add_names(names, &mut lines);
+    }
     add_dataplane(&status.dataplane, &mut lines);
     let steps: Vec<String> = status
         .bootstrap
@@ -254,6 +257,25 @@ fn add_addresses_and_budget(status: &Status, lines: &mut StatusLines) {
             status.over_budget.len()
         ),
     );
+}
+
+fn add_names(names: &NamesStatus, lines: &mut StatusLines) {
+    let proxies = match names.proxies {
+        0 => "no DNS proxy is connected".to_owned(),
+        count => format!("{} connected", pluralize(count, "DNS proxy")),
+    };
+    lines.add(
+        "Names",
+        format!(
+            "{} names, {} addresses, {} evicted; {} policies; {proxies}",
+            names.names, names.addresses, names.evicted, names.policies
+        ),
+    );
+    for server in &names.untrusted_servers {
+        let UntrustedServerReport { address, answers } = server;
+        let text = format!("server {address} is not trusted: {answers} answers gave no address");
+        lines.add("", text);
+    }
 }
 
 fn add_dataplane(dataplane: &DataplaneStatus, lines: &mut StatusLines) {

@@ -480,7 +480,7 @@ pub(crate) fn renumbered(rng: &mut SmallRng, tables: &Tables) -> Tables {
         judgement: tables.judgement.clone(),
         interfaces: tables.interfaces.clone(),
         host_interfaces: tables.host_interfaces.clone(),
-        addresses: tables.addresses.iter().map(|(k, v)| (*k, id(*v))).collect(),
+        addresses: tables.addresses.iter().map(|(k, v)| (k, id(*v))).collect(),
         points: tables
             .points
             .iter()
@@ -534,7 +534,7 @@ pub(crate) fn mutate(rng: &mut SmallRng, config: &Config, tables: &mut Tables) {
                     .insert(Prefix::new(address(rng, family), length), id);
             }
             1 => {
-                let prefix = tables.addresses.keys().choose(rng).copied();
+                let prefix = tables.addresses.keys().choose(rng);
                 prefix.map(|prefix| tables.addresses.remove(&prefix));
             }
             2 => {
