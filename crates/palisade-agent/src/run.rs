@@ -23,9 +23,10 @@ use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tampering};
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
-use palisade_dataplane::{PacketReportBatch, Subscription, TamperEvent};
+use palisade_dataplane::{FlowEventBatch, PacketReportBatch, Subscription, TamperEvent};
 use palisade_effective::SourceNumber;
 use palisade_enforcer::policy_subsystem::element_budget;
+use palisade_monitor::flow_watch::follow_flows;
 use palisade_monitor::packet_queue::follow_packets;
 use palisade_network::forwarding::sysctls::sysctl_directory;
 use palisade_network::network_driver::{HostDrivers, NetworkDriverError};
@@ -63,6 +64,11 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         tracing::warn!(error = %error_chain(&error), "opening the nflog group failed; `palisade monitor` shows no packets");
         Vec::new()
     });
+    let flow_events = if config.monitor.follows_flows {
+        dataplane.flow_events()?
+    } else {
+        Vec::new()
+    };
     let sources = stages.measure("source", || {
         ConfiguredSources::open(&config, SourceAccess::ReadWrite)
     })?;
@@ -95,6 +101,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let watches = Watches {
         tamper_events,
         packet_reports,
+        flow_events,
         links,
         config_file,
     };
@@ -163,6 +170,7 @@ fn follow_sources(
 struct Watches {
     tamper_events: Vec<Subscription<TamperEvent>>,
     packet_reports: Vec<Subscription<PacketReportBatch>>,
+    flow_events: Vec<Subscription<FlowEventBatch>>,
     links: KernelLinkEvents,
     config_file: Option<PathBuf>,
 }
@@ -188,6 +196,11 @@ impl Watches {
             let follow = move || follow_packets(packets, &monitor);
             // Not supervised: without it packets are not reported, but enforcement is not affected.
             spawn_thread("packet-watch", follow)?;
+        }
+        for flows in self.flow_events {
+            let monitor = core.monitor().clone();
+            // Not supervised, for the same reason.
+            spawn_thread("flow-watch", move || follow_flows(flows, &monitor))?;
         }
         let to_core = handle.clone();
         supervisor

@@ -14,6 +14,7 @@ mod dry_run;
 mod endpoint;
 mod error;
 mod explain;
+mod flow;
 mod health;
 mod identity;
 mod installation;
@@ -57,6 +58,7 @@ pub use explain::{
     FlowReport, HostReport, HostStage, NearestMiss, OriginalDestination, RuleRef, StepReport,
     VerdictWord,
 };
+pub use flow::{FlowDecision, FlowIcmp, FlowRecord, FlowState, FlowTraffic, FlowTranslation};
 pub use health::ProbeResult;
 pub use identity::{IdentityList, IdentityReport};
 pub use installation::{

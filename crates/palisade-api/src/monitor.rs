@@ -1,8 +1,8 @@
 //! The stream of `GET /v1/monitor`: one line per packet that was denied, dropped, or logged by a Log rule,
-//! and lines with the number of packets that are not shown.
+//! on request one per flow that begins or ends, and lines with the number of packets that are not shown.
 
 use crate::object::named_enum;
-use crate::{HostStage, ObjectRef, OriginalDestination, ProtocolName};
+use crate::{FlowRecord, HostStage, ObjectRef, OriginalDestination, ProtocolName};
 use palisade_model::{Action, Direction};
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub enum MonitorLine {
     /// A packet.
     Packet(Box<PacketEvent>),
+    /// A flow that policy let pass; only on request.
+    Flow(Box<FlowRecord>),
     /// Packets that are not shown one by one.
     Lost(Box<LostEvents>),
 }
@@ -77,6 +79,8 @@ named_enum! {
         Client = "client",
         /// In the kernel: more than it reports.
         Kernel = "kernel",
+        /// In the kernel: flows that began or ended faster than the agent reads.
+        Flows = "flows",
         /// More of one rule than `monitor-rate`.
         Rate = "rate",
     }
@@ -222,7 +226,8 @@ pub struct LostEvents {
     pub time: String,
     /// Where they were dropped from the report.
     pub cause: LossCause,
-    /// Number of packets.
+    /// Number of packets; of flows that the kernel did not report, how often it was some, since their number is not
+    /// known.
     pub count: u64,
     /// Their common reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -258,6 +263,9 @@ pub struct MonitorQuery {
     /// Only packets whose verdict would be another if nothing were in audit.
     #[serde(default)]
     pub audit: bool,
+    /// Flows that policy let pass as well: when they begin, and when they end.
+    #[serde(default)]
+    pub flows: bool,
     /// Start with this many of the most recent packets.
     #[serde(default)]
     pub last: usize,

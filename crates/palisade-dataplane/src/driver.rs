@@ -23,6 +23,7 @@ use palisade_tables::{Atomicity, Delta, DnsRules, Phase, Point, Tables};
 
 use crate::counter_ledger::CounterLedger;
 use crate::error::DriverError;
+use crate::flow_event::FlowEventBatch;
 use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
 
@@ -220,6 +221,15 @@ pub trait Dataplane: PolicyDriver {
     /// # Errors
     /// If another program already listens to them, or the kernel refuses.
     fn packet_reports(&self) -> Result<Vec<Subscription<PacketReportBatch>>, DriverError> {
+        Ok(Vec::new())
+    }
+
+    /// Subscribes to the flows that policy judged and let pass, from now on, once for each part that sees them; none if
+    /// the driver cannot.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    fn flow_events(&self) -> Result<Vec<Subscription<FlowEventBatch>>, DriverError> {
         Ok(Vec::new())
     }
 }

@@ -16,6 +16,7 @@ mod counter_ledger;
 
 pub mod driver;
 mod error;
+mod flow_event;
 pub mod nftables;
 mod packet_report;
 mod subscription;
@@ -28,6 +29,7 @@ pub use driver::{
     StepObserver, StepOutcome, TamperEvent,
 };
 pub use error::{DriverError, DriverErrorKind};
+pub use flow_event::{FlowEvent, FlowEventBatch, FlowPhase};
 pub use packet_report::{PacketReport, PacketReportBatch};
 pub use palisade_layout::{
     CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,

@@ -133,7 +133,7 @@ impl PacketContext<'_> {
         }
     }
 
-    fn monitor_endpoint(
+    pub(super) fn monitor_endpoint(
         &self,
         address: IpAddr,
         port: Option<u16>,
@@ -174,7 +174,7 @@ impl PacketContext<'_> {
     }
 
     /// How an event names the cause of a verdict; in audit, that of the verdict that it would be otherwise.
-    fn cause(&self, cause: &VerdictCause) -> PacketCause {
+    pub(super) fn cause(&self, cause: &VerdictCause) -> PacketCause {
         let without_rule = |reason| PacketCause {
             reason,
             rule: None,
@@ -206,7 +206,7 @@ impl PacketContext<'_> {
     }
 
     /// The evaluation if nothing were in audit.
-    fn packet_audit(&self, audit: &AuditAttribution) -> PacketAudit {
+    pub(super) fn packet_audit(&self, audit: &AuditAttribution) -> PacketAudit {
         let unknown = PacketCause {
             reason: PacketReason::Unknown,
             rule: None,

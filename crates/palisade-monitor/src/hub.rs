@@ -1,11 +1,12 @@
-//! The subscribers of the packet stream, and the most recent packets.
+//! The subscribers of the stream of packets and flows, and the most recent packets.
 //!
 //! Publishing never blocks: a subscriber that is too slow misses lines and is sent their number. Every
 //! subscriber receives the lines that match its query in order.
 
 use bytes::Bytes;
 use palisade_api::{
-    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, PacketEvent,
+    FlowRecord, LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorVerdict,
+    PacketEvent,
 };
 use std::collections::VecDeque;
 use tokio::sync::mpsc::error::TrySendError;
@@ -73,6 +74,36 @@ impl MonitorHub {
         self.recent.push_back(event);
     }
 
+    /// Whether a subscriber asks for flows.
+    pub(crate) fn wants_flows(&mut self) -> bool {
+        self.subscribers.retain(|reader| !reader.sender.is_closed());
+        self.subscribers.iter().any(|reader| reader.query.flows)
+    }
+
+    /// Publishes a flow.
+    pub(crate) fn publish_flow(&mut self, record: &FlowRecord) {
+        let time = record.ended.as_ref().or(record.began.as_ref());
+        let time = time.cloned().unwrap_or_default();
+        let mut line = None;
+        self.subscribers.retain_mut(|reader| {
+            if !matches_flow(&reader.query, record) {
+                return true;
+            }
+            let line = line
+                .get_or_insert_with(|| encode_line(&MonitorLine::Flow(Box::new(record.clone()))))
+                .clone();
+            reader.send(line, 1, &time)
+        });
+    }
+
+    /// Publishes that flows were lost to the subscribers that ask for flows.
+    pub(crate) fn publish_flow_loss(&mut self, lost: LostEvents) {
+        let time = lost.time.clone();
+        let line = encode_line(&MonitorLine::Lost(Box::new(lost)));
+        self.subscribers
+            .retain_mut(|reader| !reader.query.flows || reader.send(line.clone(), 1, &time));
+    }
+
     /// Publishes lost packets to every subscriber, whatever its query.
     pub(crate) fn publish_loss(&mut self, lost: LostEvents) {
         let (count, time) = (lost.count, lost.time.clone());
@@ -126,14 +157,42 @@ fn encode_line(line: &MonitorLine) -> Bytes {
     text.into()
 }
 
+/// Whether an end of a packet or flow is this workload; without a namespace, of the namespace `default`.
+fn is_named(end: &MonitorEndpoint, name: &str) -> bool {
+    let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+    end.namespace.as_deref() == Some(namespace) && end.name.as_deref() == Some(name)
+}
+
+/// Whether an end of a packet or flow is this workload or address.
+fn is_endpoint(end: &MonitorEndpoint, wanted: &str) -> bool {
+    end.address == wanted || is_named(end, wanted)
+}
+
+/// Whether a query asks for a flow.
+fn matches_flow(query: &MonitorQuery, record: &FlowRecord) -> bool {
+    let (source, destination) = (&record.source, &record.destination);
+    let has_end =
+        |is_wanted: &dyn Fn(&MonitorEndpoint) -> bool| is_wanted(source) || is_wanted(destination);
+    let would_be_denied = || {
+        let ends = [&record.egress, &record.ingress].into_iter().flatten();
+        let audits = ends.filter_map(|end| end.audit.as_ref());
+        audits
+            .into_iter()
+            .any(|audit| audit.verdict == MonitorVerdict::Denied)
+    };
+    let is_named_end = |wanted: &str| has_end(&|end| is_named(end, wanted));
+    let is_in = |wanted: &str| has_end(&|end| end.namespace.as_deref() == Some(wanted));
+    query.flows
+        && query.verdict != Some(MonitorVerdict::Denied)
+        && (!query.audit || would_be_denied())
+        && query.endpoint.as_deref().is_none_or(is_named_end)
+        && query.namespace.as_deref().is_none_or(is_in)
+        && (query.from.as_deref()).is_none_or(|from| is_endpoint(source, from))
+        && (query.to.as_deref()).is_none_or(|to| is_endpoint(destination, to))
+}
+
 /// Whether a packet matches a query.
 pub(crate) fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
-    let is_named = |end: &MonitorEndpoint, name: &str| {
-        let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
-        end.namespace.as_deref() == Some(namespace) && end.name.as_deref() == Some(name)
-    };
-    let is_endpoint =
-        |end: &MonitorEndpoint, wanted: &str| end.address == wanted || is_named(end, wanted);
     let (source, destination) = (&event.source, &event.destination);
     let judged = event.endpoint.as_deref();
     let endpoint = query.endpoint.as_deref().is_none_or(|wanted| {
@@ -169,7 +228,9 @@ pub(crate) fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_api::{MonitorVerdict, PacketReason, ProtocolName};
+    use palisade_api::{
+        FlowDecision, FlowState, MonitorVerdict, PacketAudit, PacketReason, ProtocolName,
+    };
 
     fn end(address: &str, name: Option<(&str, &str)>) -> MonitorEndpoint {
         MonitorEndpoint {
@@ -323,6 +384,144 @@ mod tests {
         assert!(hub.subscribers.is_empty());
     }
 
+    fn flow() -> FlowRecord {
+        let denied = PacketAudit {
+            verdict: MonitorVerdict::Denied,
+            reason: PacketReason::DefaultDeny,
+            rule: None,
+            policies: Vec::new(),
+        };
+        FlowRecord {
+            api_version: palisade_api::api_version(),
+            state: FlowState::Began,
+            began: Some("t".to_owned()),
+            ended: None,
+            source: end("10.0.0.9", None),
+            destination: end("10.0.0.1", Some(("shop", "db"))),
+            translation: None,
+            protocol: ProtocolName::Udp,
+            icmp: None,
+            egress: None,
+            ingress: Some(FlowDecision {
+                reason: PacketReason::Rule,
+                rule: None,
+                policies: Vec::new(),
+                audit: Some(denied),
+                revision: Some(1),
+                stale: false,
+            }),
+            traffic: None,
+        }
+    }
+
+    #[test]
+    fn flows_go_to_those_that_ask_for_them() {
+        let text = |text: &str| Some(text.to_owned());
+        let flows = || MonitorQuery {
+            flows: true,
+            ..MonitorQuery::default()
+        };
+        let queries = [
+            (MonitorQuery::default(), false),
+            (flows(), true),
+            (
+                MonitorQuery {
+                    to: text("shop/db"),
+                    ..flows()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    from: text("shop/db"),
+                    ..flows()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    from: text("10.0.0.9"),
+                    ..flows()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    endpoint: text("shop/db"),
+                    ..flows()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    endpoint: text("shop/web"),
+                    ..flows()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    namespace: text("shop"),
+                    ..flows()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    namespace: text("other"),
+                    ..flows()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    verdict: Some(MonitorVerdict::Allowed),
+                    ..flows()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    verdict: Some(MonitorVerdict::Denied),
+                    ..flows()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    audit: true,
+                    ..flows()
+                },
+                true,
+            ),
+        ];
+        for (query, is_sent) in queries {
+            let mut hub = MonitorHub::default();
+            assert!(!hub.wants_flows());
+            let mut receiver = hub.subscribe(query.clone());
+            assert_eq!(hub.wants_flows(), query.flows);
+            hub.publish_flow(&flow());
+            let expected = is_sent.then(|| MonitorLine::Flow(Box::new(flow())));
+            assert_eq!(read(&mut receiver), Vec::from_iter(expected), "{query:?}");
+            hub.publish_flow_loss(LostEvents {
+                api_version: palisade_api::api_version(),
+                time: "t".to_owned(),
+                cause: LossCause::Flows,
+                count: 1,
+                reason: None,
+                rule: None,
+                policies: Vec::new(),
+            });
+            assert_eq!(
+                read(&mut receiver).len(),
+                usize::from(query.flows),
+                "{query:?}"
+            );
+            drop(receiver);
+            assert!(!hub.wants_flows());
+        }
+    }
+
     #[test]
     fn the_last_packets_come_first() {
         let mut hub = MonitorHub::default();
@@ -332,7 +531,7 @@ mod tests {
         let lengths = |lines: Vec<MonitorLine>| -> Vec<u32> {
             let length = |line| match line {
                 MonitorLine::Packet(packet) => packet.length,
-                MonitorLine::Lost(_) => panic!("lost"),
+                other => panic!("{other:?}"),
             };
             lines.into_iter().map(length).collect()
         };

@@ -1,4 +1,4 @@
-//! The packet monitor: reports packets that were denied, dropped or matched by a Log rule.
+//! The packet monitor: reports packets that were denied, dropped or matched by a Log rule, and flows that policy let pass.
 //!
 //! The dataplane reports packets; the monitor evaluates each with the tables that were in force,
 //! attributes it to a rule, resolves names, and publishes it to the subscribers. It does so on a thread of its own
@@ -12,6 +12,8 @@
 
 pub mod attribution;
 mod event;
+mod flow;
+pub mod flow_watch;
 mod hub;
 pub mod packet_queue;
 
@@ -19,7 +21,7 @@ use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 use event::PacketContext;
 use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
-use palisade_dataplane::{PacketReport, PacketReportBatch};
+use palisade_dataplane::{FlowEventBatch, PacketReport, PacketReportBatch};
 use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_model::{Direction, Str};
@@ -92,6 +94,41 @@ impl SharedMonitor {
             own_node: &self.own_node,
         };
         self.lock().report_batch_losses(batch, is_idle, &context);
+    }
+}
+
+impl SharedMonitor {
+    /// Reports flows from the dataplane, if somebody asks for them.
+    pub fn report_flows(&self, batch: &FlowEventBatch) {
+        if !self.lock().hub.wants_flows() {
+            return;
+        }
+        for events in batch.events.chunks(PACKETS_PER_READ) {
+            let state = self.view.read();
+            let context = PacketContext {
+                state: &state,
+                own_node: &self.own_node,
+            };
+            let mut monitor = self.lock();
+            let now = monitor.clock.wall();
+            for event in events {
+                let record = context.flow_record(event, now);
+                monitor.hub.publish_flow(&record);
+            }
+        }
+        if batch.has_lost {
+            let mut monitor = self.lock();
+            let time = rfc3339_micros(monitor.clock.wall());
+            monitor.hub.publish_flow_loss(LostEvents {
+                api_version: palisade_api::api_version(),
+                time,
+                cause: LossCause::Flows,
+                count: 1,
+                reason: None,
+                rule: None,
+                policies: Vec::new(),
+            });
+        }
     }
 }
 

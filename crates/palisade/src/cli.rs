@@ -457,6 +457,11 @@ pub(crate) struct MonitorArgs {
     /// Only packets whose verdict would be another if nothing were in audit.
     #[arg(long)]
     pub(crate) audit: bool,
+    /// Flows that policy let pass as well: when they begin, when they end, and by which rules.
+    ///
+    /// Needs `flows: on` in the agent's configuration.
+    #[arg(long)]
+    pub(crate) flows: bool,
     /// Start with the last N packets; the agent keeps about a thousand.
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) last: usize,

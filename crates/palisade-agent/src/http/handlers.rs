@@ -283,11 +283,19 @@ pub(super) async fn monitor(
     State(core): State<CoreHandle>,
     QueryParameters(query): QueryParameters<MonitorQuery>,
 ) -> Response {
-    let listen = move |core: &mut Core| core.monitor().subscribe(query);
+    let listen = move |core: &mut Core| {
+        let is_told = !query.flows || core.config().monitor.follows_flows;
+        is_told.then(|| core.monitor().subscribe(query))
+    };
     match core.ask_for_client(OperationClass::Read, listen).await {
-        Ok(lines) => {
+        Ok(Some(lines)) => {
             let kind = [(CONTENT_TYPE, "application/x-ndjson")];
             (kind, Body::from_stream(LineStream(lines))).into_response()
+        }
+        Ok(None) => {
+            let error = ApiError::new("the agent does not follow flows")
+                .with_hint("set flows: on in the configuration, then restart the agent");
+            error_response(StatusCode::CONFLICT, error)
         }
         Err(why) => unavailable_response(why),
     }

@@ -188,7 +188,7 @@ impl Site {
         self.see(vec![sighting]);
         match serde_json::from_slice(&lines.try_recv().unwrap()).unwrap() {
             MonitorLine::Packet(packet) => *packet,
-            MonitorLine::Lost(lost) => panic!("{lost:?}"),
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -309,6 +309,7 @@ fn more_of_one_rule_than_the_rate_is_counted_by_rule_and_others_are_told() {
             MonitorLine::Lost(l) => {
                 lost.push((l.cause, l.reason, l.rule.map(|r| r.index), l.count))
             }
+            MonitorLine::Flow(flow) => panic!("{flow:?}"),
         }
     }
     let rule = PacketReason::Rule;

@@ -14,6 +14,7 @@ mod conntrack_marks;
 mod counts;
 mod dns_rules;
 mod error;
+mod flow_reader;
 mod nat;
 pub mod netlink;
 mod notices;
@@ -30,7 +31,7 @@ use palisade_nft::{
     AttributedCounter, CounterLocation, Op, Planner, Ruleset, Transaction, TxStep, adopt,
     drop_comment, installed_points, masqueraded_addresses, raised_generation, skeleton,
 };
-use palisade_sys::conntrack::{Conntrack, KernelConntrack, tracks_sctp};
+use palisade_sys::conntrack::{Conntrack, KernelConntrack, KernelConntrackEvents, tracks_sctp};
 use palisade_sys::fault;
 use palisade_sys::grace::KernelGracePeriod;
 use palisade_sys::link::KernelLinks;
@@ -49,10 +50,12 @@ use crate::driver::{
     TamperEvent,
 };
 use crate::error::DriverError;
+use crate::flow_event::FlowEventBatch;
 use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
 use counts::TableCounters;
 use dns_rules::StoredDnsRules;
+use flow_reader::FlowReader;
 use netlink::{Executor, TransactionObserver, owner};
 use preview::{preview_of, take_over};
 use report_reader::{KernelReportLookup, ReportReader};
@@ -585,6 +588,12 @@ impl Dataplane for NftDataplane {
         let mut reports = ReportReader::new(nflog, kernel)?;
         let reports = Subscription::new(move |timeout| reports.next(timeout));
         Ok(vec![reports])
+    }
+
+    fn flow_events(&self) -> Result<Vec<Subscription<FlowEventBatch>>, DriverError> {
+        let events = KernelConntrackEvents::open(&self.netns)?;
+        let mut flows = FlowReader::new(events, self.config.clone());
+        Ok(vec![Subscription::new(move |timeout| flows.next(timeout))])
     }
 }
 

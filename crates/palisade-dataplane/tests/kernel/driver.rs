@@ -34,7 +34,7 @@ const BRIEF: Duration = Duration::from_millis(60);
 
 /// A host that routes between two pods.
 pub(crate) struct Place {
-    host: TestNetNs,
+    pub(crate) host: TestNetNs,
     a: TestNetNs,
     b: TestNetNs,
 }

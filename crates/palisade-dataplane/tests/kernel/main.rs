@@ -9,6 +9,7 @@
 
 mod content;
 mod driver;
+mod flow_events;
 mod flows;
 mod random;
 mod reports;

@@ -11,7 +11,7 @@ use palisade_testkit::FakeGracePeriod;
 
 /// A named namespace, removed on drop.
 pub(crate) struct TestNetNs {
-    _named: palisade_testkit::lab::TestNetNs,
+    named: palisade_testkit::lab::TestNetNs,
     pub(crate) netns: NetNs,
 }
 
@@ -20,9 +20,14 @@ impl TestNetNs {
         let named = palisade_testkit::lab::TestNetNs::new(&format!("dp-{what}")).unwrap();
         let netns = named.netns().clone();
         TestNetNs {
-            _named: named,
+            named: named,
             netns,
         }
+    }
+
+    /// Makes connection tracking forget all flows.
+    pub(crate) fn flush_conntrack(&self) {
+        self.named.flush_conntrack().unwrap();
     }
 
     /// The output of an `nft` command, which must succeed.

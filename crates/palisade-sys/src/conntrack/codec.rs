@@ -1,8 +1,9 @@
 //! ctnetlink messages: encodes and decodes conntrack entries, without interpreting them.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use super::{ConntrackEntry, ConntrackTuple, TupleProto};
+use super::{ConntrackEntry, ConntrackRecord, ConntrackTuple, TrafficCount, TupleProto};
 use crate::netlink::{AttrWriter, Attrs, WireError};
 use crate::nfnetlink::NfMessage;
 
@@ -11,9 +12,18 @@ const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_STATUS: u16 = 3;
 const CTA_TIMEOUT: u16 = 7;
 const CTA_MARK: u16 = 8;
+const CTA_COUNTERS_ORIG: u16 = 9;
+const CTA_COUNTERS_REPLY: u16 = 10;
 const CTA_ID: u16 = 12;
 const CTA_ZONE: u16 = 18;
+const CTA_TIMESTAMP: u16 = 20;
 const CTA_MARK_MASK: u16 = 21;
+
+const CTA_COUNTERS_PACKETS: u16 = 1;
+const CTA_COUNTERS_BYTES: u16 = 2;
+
+const CTA_TIMESTAMP_START: u16 = 1;
+const CTA_TIMESTAMP_STOP: u16 = 2;
 
 const CTA_TUPLE_IP: u16 = 1;
 const CTA_TUPLE_PROTO: u16 = 2;
@@ -103,6 +113,44 @@ pub(super) fn read_entry(object: &NfMessage) -> Result<ConntrackEntry, WireError
     })
 }
 
+/// An entry with what the kernel counted and timed.
+pub(super) fn read_record(object: &NfMessage) -> Result<ConntrackRecord, WireError> {
+    let attrs = object.attrs();
+    let traffic = match (
+        attrs.find(CTA_COUNTERS_ORIG)?,
+        attrs.find(CTA_COUNTERS_REPLY)?,
+    ) {
+        (Some(original), Some(reply)) => Some([
+            read_traffic(&original.nested())?,
+            read_traffic(&reply.nested())?,
+        ]),
+        _ => None,
+    };
+    let timestamp = attrs.find(CTA_TIMESTAMP)?.map(|attr| attr.nested());
+    let time = |attr| -> Result<Option<Duration>, WireError> {
+        let Some(timestamp) = &timestamp else {
+            return Ok(None);
+        };
+        let nanoseconds = timestamp.find(attr)?.map(|time| time.be64()).transpose()?;
+        Ok(nanoseconds.map(Duration::from_nanos))
+    };
+    Ok(ConntrackRecord {
+        entry: read_entry(object)?,
+        traffic,
+        began: time(CTA_TIMESTAMP_START)?,
+        ended: time(CTA_TIMESTAMP_STOP)?,
+    })
+}
+
+fn read_traffic(counters: &Attrs<'_>) -> Result<TrafficCount, WireError> {
+    let packets = counters.require(CTA_COUNTERS_PACKETS, "counters")?;
+    let bytes = counters.require(CTA_COUNTERS_BYTES, "counters")?;
+    Ok(TrafficCount {
+        packets: packets.be64()?,
+        bytes: bytes.be64()?,
+    })
+}
+
 /// The tuple of the first packet's direction, from the attributes of a connection.
 pub(crate) fn read_original_tuple(connection: &Attrs<'_>) -> Result<ConntrackTuple, WireError> {
     read_tuple(&connection.require(CTA_TUPLE_ORIG, "connection")?.nested())
@@ -179,6 +227,22 @@ mod tests {
             .be32(CTA_MARK, flow.mark)
             .be32(CTA_STATUS, flow.status)
             .be32(CTA_TIMEOUT, 120);
+        let traffic =
+            [(1, 60), (2, 70_000_000_000)].map(|(packets, bytes)| TrafficCount { packets, bytes });
+        for (attr, count) in [CTA_COUNTERS_ORIG, CTA_COUNTERS_REPLY]
+            .into_iter()
+            .zip(traffic)
+        {
+            w.nest(attr, |w| {
+                w.be64(CTA_COUNTERS_PACKETS, count.packets)
+                    .be64(CTA_COUNTERS_BYTES, count.bytes);
+            });
+        }
+        let (began, ended) = (1_780_000_000_123_456_789, 1_780_000_001_000_000_000);
+        w.nest(CTA_TIMESTAMP, |w| {
+            w.be64(CTA_TIMESTAMP_START, began)
+                .be64(CTA_TIMESTAMP_STOP, ended);
+        });
         w.finish().unwrap();
         let object = NfMessage {
             kind: 0,
@@ -186,7 +250,14 @@ mod tests {
             generation: 0,
             attributes,
         };
-        assert_eq!(read_entry(&object), Ok(flow));
+        assert_eq!(read_entry(&object).as_ref(), Ok(&flow));
+        let record = ConntrackRecord {
+            entry: flow,
+            traffic: Some(traffic),
+            began: Some(Duration::from_nanos(began)),
+            ended: Some(Duration::from_nanos(ended)),
+        };
+        assert_eq!(read_record(&object), Ok(record));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! Never: creates or deletes an entry.
 
 mod codec;
+mod events;
 mod kernel;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use std::net::IpAddr;
 use thiserror::Error;
 
 pub(crate) use codec::read_original_tuple;
+pub use events::{ConntrackEvent, ConntrackRecord, KernelConntrackEvents, TrafficCount};
 pub use kernel::{KernelConntrack, tracks_sctp};
 
 use crate::netlink::WireError;

@@ -3,9 +3,11 @@
 use crate::need_root;
 use std::net::UdpSocket;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use palisade_sys::conntrack::{
-    Conntrack, ConntrackEntry, ConntrackFilter, KernelConntrack, TupleProto, tracks_sctp,
+    Conntrack, ConntrackEntry, ConntrackEvent, ConntrackFilter, KernelConntrack,
+    KernelConntrackEvents, TupleProto, tracks_sctp,
 };
 use palisade_sys::netns::run_in;
 
@@ -76,4 +78,66 @@ fn flows_are_listed_and_marked_until_they_end() {
     assert!(!conntrack.set_mark(&first, 1, 1).unwrap());
     assert_eq!(flow(&mut conntrack, 5001), None);
     eprintln!("SCTP is tracked here: {}", tracks_sctp(&b.netns).unwrap());
+}
+
+/// Longer than any notification takes.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What begins and ends is told with its counts and times, if the kernel keeps them; what happens in between is not.
+#[test]
+fn connections_are_told_when_they_begin_and_end() {
+    if !need_root() {
+        return;
+    }
+    let (a, b) = joined("cte");
+    start_tracking(&b);
+    let receiver = run_in(&b.netns, || UdpSocket::bind("10.9.0.2:5001").unwrap()).unwrap();
+    let sender = run_in(&a.netns, || UdpSocket::bind("10.9.0.1:40001").unwrap()).unwrap();
+    let mut events = KernelConntrackEvents::open(&b.netns).unwrap();
+    for is_counted in [false, true] {
+        run_in(&b.netns, || {
+            for name in ["acct", "timestamp"] {
+                let file = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
+                std::fs::write(file, if is_counted { "1" } else { "0" }).unwrap();
+            }
+        })
+        .unwrap();
+        let before = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let mut buffer = [0; 8];
+        for _ in 0..3 {
+            sender.send_to(b"x", "10.9.0.2:5001").unwrap();
+            let (_, from) = receiver.recv_from(&mut buffer).unwrap();
+            receiver.send_to(b"yy", from).unwrap();
+            sender.recv_from(&mut buffer).unwrap();
+        }
+        let Some(ConntrackEvent::Began(began)) = events.next_event(Some(PATIENCE)).unwrap() else {
+            panic!("no begin")
+        };
+        assert_eq!(
+            began.entry.original.to_string(),
+            "protocol 17 10.9.0.1 port 40001 to 10.9.0.2 port 5001"
+        );
+        assert_eq!(began.ended, None);
+        let quiet = events.next_event(Some(Duration::from_millis(50))).unwrap();
+        assert_eq!(quiet, None, "only the begin and the end are told");
+        b.named.flush_conntrack().unwrap();
+        let Some(ConntrackEvent::Ended(ended)) = events.next_event(Some(PATIENCE)).unwrap() else {
+            panic!("no end")
+        };
+        assert_eq!(ended.entry.id, began.entry.id);
+        assert_eq!(ended.entry.original, began.entry.original);
+        let traffic = ended
+            .traffic
+            .map(|counts| counts.map(|count| (count.packets, count.bytes)));
+        assert_eq!(traffic, is_counted.then_some([(3, 3 * 29), (3, 3 * 30)]));
+        let after = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let times = ended.began.zip(ended.ended);
+        assert_eq!(times.is_some(), is_counted, "{ended:?}");
+        if let Some((first, last)) = times {
+            assert!(
+                before <= first && first <= last && last <= after,
+                "{ended:?}"
+            );
+        }
+    }
 }

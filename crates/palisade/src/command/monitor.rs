@@ -1,4 +1,4 @@
-//! `palisade monitor`: denied and logged packets.
+//! `palisade monitor`: denied and logged packets, and flows.
 //!
 //! Promises: one line of text or JSON for each line of the agent's stream, printed at once; JSON is passed
 //! through, so fields unknown to this build are kept.
@@ -8,8 +8,8 @@ use crate::cli::{MonitorArgs, OutputFormat, VerdictFilter};
 use crate::client::ApiClient;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use palisade_api::{
-    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorRule, ObjectRef,
-    OriginalDestination, PacketEvent, PacketReason, path,
+    FlowIcmp, FlowRecord, FlowState, LossCause, LostEvents, MonitorEndpoint, MonitorLine,
+    MonitorRule, ObjectRef, OriginalDestination, PacketEvent, PacketReason, path,
 };
 use palisade_text::{printable, printable_json};
 use std::io::{self, Write};
@@ -29,6 +29,7 @@ pub(crate) fn run(args: MonitorArgs, client: &ApiClient, format: OutputFormat) -
         ("from", args.from),
         ("to", args.to),
         ("audit", args.audit.then(|| "true".to_owned())),
+        ("flows", args.flows.then(|| "true".to_owned())),
         ("last", Some(args.last.to_string())),
         ("stop", Some(stop.to_string())),
     ]
@@ -53,6 +54,7 @@ fn print_line(format: OutputFormat, line: &[u8]) -> Result<ControlFlow<()>, Comm
         OutputFormat::Json => printable_json(&String::from_utf8_lossy(line)).into_owned(),
         OutputFormat::Text | OutputFormat::Yaml => match serde_json::from_slice(line) {
             Ok(MonitorLine::Packet(packet)) => printable(&packet_text(&packet)).into_owned(),
+            Ok(MonitorLine::Flow(flow)) => printable(&flow_text(&flow)).into_owned(),
             Ok(MonitorLine::Lost(lost)) => printable(&lost_text(&lost)).into_owned(),
             Err(error) => {
                 return Err(CommandError::new(
@@ -123,8 +125,72 @@ fn packet_text(packet: &PacketEvent) -> String {
     out
 }
 
+fn flow_text(flow: &FlowRecord) -> String {
+    let time = match flow.state {
+        FlowState::Began => &flow.began,
+        FlowState::Ended => &flow.ended,
+    };
+    let mut out = format!(
+        "{} {:<7} {} -> {} {}",
+        time.as_deref().unwrap_or("-"),
+        flow.state,
+        endpoint_text(&flow.source),
+        endpoint_text(&flow.destination),
+        flow.protocol
+    );
+    if let Some(translation) = &flow.translation {
+        let sides = [
+            ("sent to", translation.original_destination),
+            ("seen from", translation.translated_source),
+        ];
+        for (word, end) in sides {
+            if let Some(OriginalDestination { address, port }) = end {
+                let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
+                out.push_str(&format!(" ({word} {address}{port})"));
+            }
+        }
+    }
+    if let Some(FlowIcmp { kind, code }) = flow.icmp {
+        out.push_str(&format!(" type {kind} code {code}"));
+    }
+    if let Some(traffic) = flow.traffic {
+        out.push_str(&format!(
+            ", sent {} packets, {} bytes, received {} packets, {} bytes",
+            traffic.packets_sent,
+            traffic.bytes_sent,
+            traffic.packets_received,
+            traffic.bytes_received
+        ));
+    }
+    let decisions = [("egress", &flow.egress), ("ingress", &flow.ingress)];
+    let mut separator = ':';
+    for (direction, decision) in decisions {
+        let Some(decision) = decision else {
+            continue;
+        };
+        let reason = match (decision.reason, &decision.rule) {
+            (PacketReason::Unknown, _) => "rule unknown: policy changed".to_owned(),
+            (reason, rule) => reason_text(reason, rule.as_ref(), &decision.policies),
+        };
+        out.push_str(&format!("{separator} {direction} by {reason}"));
+        separator = ';';
+        if let Some(audit) = &decision.audit {
+            let reason = reason_text(audit.reason, audit.rule.as_ref(), &audit.policies);
+            out.push_str(&format!(", without audit {}: {reason}", audit.verdict));
+        }
+        if decision.stale {
+            out.push_str(" (rules changed since)");
+        }
+    }
+    out
+}
+
 fn lost_text(lost: &LostEvents) -> String {
     let cause = match lost.cause {
+        LossCause::Flows => {
+            let text = "flows began or ended faster than the kernel could report them, times";
+            return format!("{} {text}: {}", lost.time, lost.count);
+        }
         LossCause::Kernel => "not reported by the kernel",
         LossCause::Agent => "dropped by the agent's queue",
         LossCause::Rate => "over the rate limit of a rule",
@@ -202,8 +268,84 @@ fn rule_text(rule: &MonitorRule) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_api::{MonitorVerdict, ProtocolName};
+    use palisade_api::{FlowDecision, FlowTraffic, FlowTranslation, MonitorVerdict, ProtocolName};
     use palisade_model::{Action, Direction};
+
+    #[test]
+    fn flows_read_well() {
+        let end = |address: &str, port| MonitorEndpoint {
+            address: address.to_owned(),
+            port: Some(port),
+            namespace: Some("shop".to_owned()),
+            name: Some("x".to_owned()),
+        };
+        let sent = |address: [u8; 4], port| OriginalDestination {
+            address: address.into(),
+            port: Some(port),
+        };
+        let policy = ObjectRef {
+            kind: "NetworkPolicy".to_owned(),
+            namespace: Some("shop".to_owned()),
+            name: "db".to_owned(),
+            line: Some("db.yaml:4".to_owned()),
+        };
+        let decision = |reason, rule| FlowDecision {
+            reason,
+            rule,
+            policies: Vec::new(),
+            audit: None,
+            revision: None,
+            stale: false,
+        };
+        let rule = MonitorRule {
+            policy,
+            index: 1,
+            rule_name: None,
+            action: Some(Action::Allow),
+        };
+        let mut flow = FlowRecord {
+            api_version: palisade_api::api_version(),
+            state: FlowState::Began,
+            began: Some("T1".to_owned()),
+            ended: None,
+            source: end("10.0.0.9", 40_000),
+            destination: end("10.0.0.1", 5432),
+            translation: None,
+            protocol: ProtocolName::Tcp,
+            icmp: None,
+            egress: None,
+            ingress: None,
+            traffic: None,
+        };
+        assert_eq!(
+            flow_text(&flow),
+            "T1 began   shop/x (10.0.0.9) port 40000 -> shop/x (10.0.0.1) port 5432 TCP"
+        );
+        flow.state = FlowState::Ended;
+        flow.ended = Some("T2".to_owned());
+        flow.translation = Some(FlowTranslation {
+            original_destination: Some(sent([10, 96, 0, 1], 80)),
+            translated_source: Some(sent([192, 0, 2, 1], 61_000)),
+        });
+        flow.egress = Some(decision(PacketReason::Unknown, None));
+        flow.ingress = Some(FlowDecision {
+            stale: true,
+            ..decision(PacketReason::Rule, Some(rule))
+        });
+        flow.traffic = Some(FlowTraffic {
+            packets_sent: 3,
+            bytes_sent: 180,
+            packets_received: 2,
+            bytes_received: 120,
+        });
+        assert_eq!(
+            flow_text(&flow),
+            "T2 ended   shop/x (10.0.0.9) port 40000 -> shop/x (10.0.0.1) port 5432 TCP \
+             (sent to 10.96.0.1 port 80) (seen from 192.0.2.1 port 61000), sent 3 packets, 180 bytes, \
+             received 2 packets, 120 bytes: egress by rule unknown: policy changed; \
+             ingress by NetworkPolicy shop/db rule 1 (db.yaml:4) (rules changed since)"
+        );
+    }
 
     #[test]
     fn lines_read_well() {

@@ -26,6 +26,7 @@ mod encapsulation;
 mod enforcement;
 mod etcd;
 mod failures;
+mod flows;
 mod guest;
 mod hairpin;
 mod host;

@@ -54,13 +54,13 @@ fn find<'a>(lines: &'a [Value], to: &str, protocol: &str, port: Option<u64>) -> 
 }
 
 /// A running `palisade monitor` and its lines.
-struct Following {
+pub(crate) struct Following {
     child: Child,
-    lines: Receiver<Value>,
+    pub(crate) lines: Receiver<Value>,
 }
 
 impl Following {
-    fn start(shop: &Shop, filters: &[&str]) -> Self {
+    pub(crate) fn start(shop: &Shop, filters: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_palisade"))
             .args(["--socket", shop.agent.socket().to_str().unwrap()])
             .args(["monitor", "-o", "json"])

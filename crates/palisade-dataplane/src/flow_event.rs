@@ -1,0 +1,50 @@
+//! Flows that a dataplane let pass, when they begin and when they end.
+//!
+//! Promises: of each flow that policy judged and that begins or ends while somebody listens there is one event of each,
+//! or a loss that is told. Where the dataplane cannot count or time, the value is absent, never zero.
+//!
+//! Never: judges. The rules that let a flow pass are found by judging its first packet again.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use palisade_tables::{CounterValue, Packet};
+
+/// A flow at its begin or at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowEvent {
+    /// The dataplane's number of the flow. Two flows that exist at the same time and have the same first packet differ
+    /// in it; another flow may have it later.
+    pub number: u32,
+    /// What happened.
+    pub phase: FlowPhase,
+    /// Its first packet, as policy judged it. The interfaces are not known.
+    pub first: Packet,
+    /// The source that the destination sees, where source NAT gives the flow another one: the address, and the port
+    /// where the protocol has ports.
+    pub translated_source: Option<(IpAddr, u16)>,
+    /// When it began, since the Unix epoch.
+    pub began: Option<Duration>,
+    /// When it ended, since the Unix epoch.
+    pub ended: Option<Duration>,
+    /// What each direction carried until now, that of the first packet first.
+    pub traffic: Option<[CounterValue; 2]>,
+}
+
+/// What happened to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlowPhase {
+    /// Its first packet passed.
+    Began,
+    /// It has ended, or no packet came for so long that it is known no longer.
+    Ended,
+}
+
+/// The events since the last call, at most a few hundred.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowEventBatch {
+    /// The events, in order.
+    pub events: Vec<FlowEvent>,
+    /// Whether events were lost before these, because the reader was too slow. How many is not known.
+    pub has_lost: bool,
+}

@@ -1,0 +1,207 @@
+//! Turns notifications of connection tracking into flow events.
+//!
+//! Promises: only flows that this table has judged, which their marks tell; translated flows as policy judged them.
+//! Never: waits for anything but notifications.
+
+use std::time::Duration;
+
+use palisade_model::{L4, PreDnat, Protocol};
+use palisade_nft::Config;
+use palisade_sys::conntrack::{
+    ConntrackEvent, ConntrackRecord, ConntrackTuple, KernelConntrackEvents, TupleProto,
+};
+use palisade_tables::{CounterValue, Packet};
+
+use crate::error::DriverError;
+use crate::flow_event::{FlowEvent, FlowEventBatch, FlowPhase};
+
+/// Maximum number of events in a batch.
+const BATCH: usize = 256;
+
+/// Turns notifications of connection tracking into flow events.
+pub(crate) struct FlowReader {
+    events: KernelConntrackEvents,
+    config: Config,
+}
+
+impl FlowReader {
+    pub(crate) fn new(events: KernelConntrackEvents, config: Config) -> Self {
+        FlowReader { events, config }
+    }
+
+    /// The events that wait, at least one if it comes within the time; `None` if there are none.
+    pub(crate) fn next(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<FlowEventBatch>, DriverError> {
+        let mut batch = FlowEventBatch::default();
+        let mut event = self.events.next_event(Some(timeout))?;
+        if event.is_none() {
+            return Ok(None);
+        }
+        while let Some(next) = event {
+            let (phase, record) = match next {
+                ConntrackEvent::Began(record) => (FlowPhase::Began, record),
+                ConntrackEvent::Ended(record) => (FlowPhase::Ended, record),
+                ConntrackEvent::Overrun => {
+                    batch.has_lost = true;
+                    break;
+                }
+            };
+            if self.is_judged(&record) {
+                batch.events.push(flow_event(phase, &record));
+            }
+            if batch.events.len() == BATCH {
+                break;
+            }
+            event = self.events.next_event(Some(Duration::ZERO))?;
+        }
+        Ok(Some(batch))
+    }
+
+    /// Whether the table has let this flow pass: its mark has a generation. Flows of other zones are other programs'.
+    fn is_judged(&self, record: &ConntrackRecord) -> bool {
+        let generation = self.config.generation(record.entry.mark);
+        record.entry.zone == 0 && generation >= self.config.least_generation()
+    }
+}
+
+fn flow_event(phase: FlowPhase, record: &ConntrackRecord) -> FlowEvent {
+    let ConntrackRecord {
+        entry,
+        traffic,
+        began,
+        ended,
+    } = record;
+    let (sent, answered) = (&entry.original, &entry.reply);
+    let server = (answered.source, source_port(answered));
+    let sent_to = (sent.destination, destination_port(sent));
+    let client = (sent.source, source_port(sent));
+    let seen_from = (answered.destination, destination_port(answered));
+    let l4 = match sent.proto {
+        TupleProto::Ports(source, _) => L4::Ports {
+            source,
+            destination: server.1,
+        },
+        TupleProto::Icmp { kind, code, .. } => L4::Icmp { kind, code },
+        TupleProto::None => L4::None,
+    };
+    let first = Packet {
+        input_interface: None,
+        output_interface: None,
+        source: sent.source,
+        destination: server.0,
+        pre_dnat: (sent_to != server).then_some(PreDnat {
+            destination: sent_to.0,
+            port: sent_to.1,
+        }),
+        protocol: Protocol(sent.protocol),
+        l4,
+    };
+    FlowEvent {
+        number: entry.id,
+        phase,
+        first,
+        translated_source: (seen_from != client).then_some(seen_from),
+        began: *began,
+        ended: *ended,
+        traffic: traffic.map(|counts| {
+            counts.map(|count| CounterValue {
+                packets: count.packets,
+                bytes: count.bytes,
+            })
+        }),
+    }
+}
+
+/// The port from which a direction is sent; 0 where the protocol has none.
+fn source_port(tuple: &ConntrackTuple) -> u16 {
+    match tuple.proto {
+        TupleProto::Ports(source, _) => source,
+        TupleProto::Icmp { .. } | TupleProto::None => 0,
+    }
+}
+
+/// The port to which a direction is sent; 0 where the protocol has none.
+fn destination_port(tuple: &ConntrackTuple) -> u16 {
+    match tuple.proto {
+        TupleProto::Ports(_, destination) => destination,
+        TupleProto::Icmp { .. } | TupleProto::None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_sys::conntrack::{ConntrackEntry, TrafficCount};
+
+    fn tuple(source: (&str, u16), destination: (&str, u16)) -> ConntrackTuple {
+        ConntrackTuple {
+            source: source.0.parse().unwrap(),
+            destination: destination.0.parse().unwrap(),
+            protocol: 6,
+            proto: TupleProto::Ports(source.1, destination.1),
+        }
+    }
+
+    fn record(original: ConntrackTuple, reply: ConntrackTuple) -> ConntrackRecord {
+        ConntrackRecord {
+            entry: ConntrackEntry {
+                original,
+                reply,
+                zone: 0,
+                mark: 0,
+                status: 0,
+                id: 7,
+                timeout: None,
+            },
+            traffic: Some([(1, 2), (3, 4)].map(|(packets, bytes)| TrafficCount { packets, bytes })),
+            began: None,
+            ended: None,
+        }
+    }
+
+    #[test]
+    fn translated_flows_are_as_policy_judged_them() {
+        let (client, service) = (("10.0.0.1", 4000), ("10.96.0.1", 80));
+        let (server, node) = (("10.0.1.2", 8080), ("192.0.2.1", 61_000));
+        let plain = record(tuple(client, server), tuple(server, client));
+        let event = flow_event(FlowPhase::Began, &plain);
+        assert_eq!(
+            (event.first.pre_dnat, event.translated_source),
+            (None, None)
+        );
+        let both = record(tuple(client, service), tuple(server, node));
+        let event = flow_event(FlowPhase::Ended, &both);
+        let pre_dnat = PreDnat {
+            destination: service.0.parse().unwrap(),
+            port: 80,
+        };
+        let first = Packet {
+            input_interface: None,
+            output_interface: None,
+            source: client.0.parse().unwrap(),
+            destination: server.0.parse().unwrap(),
+            pre_dnat: Some(pre_dnat),
+            protocol: Protocol::TCP,
+            l4: L4::Ports {
+                source: 4000,
+                destination: 8080,
+            },
+        };
+        let expected = FlowEvent {
+            number: 7,
+            phase: FlowPhase::Ended,
+            first,
+            translated_source: Some((node.0.parse().unwrap(), node.1)),
+            began: None,
+            ended: None,
+            traffic: Some([(1, 2), (3, 4)].map(|(packets, bytes)| CounterValue { packets, bytes })),
+        };
+        assert_eq!(event, expected);
+        // Only the port may be translated.
+        let port = record(tuple(client, ("10.0.1.2", 80)), tuple(server, client));
+        let event = flow_event(FlowPhase::Began, &port);
+        assert_eq!(event.first.pre_dnat.map(|before| before.port), Some(80));
+    }
+}

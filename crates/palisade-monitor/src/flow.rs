@@ -1,0 +1,173 @@
+//! Flows that policy let pass: attributes each end to a rule, by judging the first packet again.
+//!
+//! Promises: a flow is attributed to the rules of tables that let it pass at its time, or to none. The interfaces of its
+//! ends are those of the workloads that had its addresses then: connection tracking does not know them.
+//!
+//! Never: names a rule of a host endpoint, which is judged by interface.
+
+use super::attribution::AuditAttribution;
+use super::event::PacketContext;
+use palisade_api::{
+    FlowDecision, FlowIcmp, FlowRecord, FlowState, FlowTraffic, FlowTranslation,
+    OriginalDestination, PacketReason,
+};
+use palisade_dataplane::{FlowEvent, FlowPhase};
+use palisade_model::{Direction, L4, Str};
+use palisade_node::clock::rfc3339_micros;
+use palisade_tables::{DirectionVerdict, Packet, PastTables, RuleId, VerdictCause};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The interface of an end that is no workload of this host: no interface has this name.
+const OUTSIDE: &str = "";
+
+/// How tables judge the ends of a flow; `None` at an end where no policy decides.
+type FlowVerdicts = [Option<EndVerdict>; 2];
+
+/// How tables judge one end of a flow.
+struct EndVerdict {
+    cause: Arc<VerdictCause>,
+    audit: Option<AuditAttribution>,
+}
+
+impl PacketContext<'_> {
+    /// The record of a flow at its begin or end. `now` is the time at which it was told.
+    pub(super) fn flow_record(&self, event: &FlowEvent, now: Duration) -> FlowRecord {
+        let began = event.began.or(match event.phase {
+            FlowPhase::Began => Some(now),
+            FlowPhase::Ended => None,
+        });
+        let ended = match event.phase {
+            FlowPhase::Began => None,
+            FlowPhase::Ended => Some(event.ended.unwrap_or(now)),
+        };
+        // Policy judged its first packet; of a flow whose begin is not known, the last one is the best guess.
+        let at = began.or(ended).unwrap_or(now);
+        let packet = self.with_interfaces(&event.first, at);
+        let ports = match packet.l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => Some((source, destination)),
+            L4::Icmp { .. } | L4::None => None,
+        };
+        let endpoint = |address: IpAddr, port| OriginalDestination { address, port };
+        let original_destination = packet
+            .pre_dnat
+            .map(|sent| endpoint(sent.destination, ports.map(|_| sent.port)));
+        let translated_source = event
+            .translated_source
+            .map(|(address, port)| endpoint(address, ports.map(|_| port)));
+        let is_translated = original_destination.is_some() || translated_source.is_some();
+        let [egress, ingress] = self.flow_decisions(&packet, at);
+        FlowRecord {
+            api_version: palisade_api::api_version(),
+            state: match event.phase {
+                FlowPhase::Began => FlowState::Began,
+                FlowPhase::Ended => FlowState::Ended,
+            },
+            began: began.map(rfc3339_micros),
+            ended: ended.map(rfc3339_micros),
+            source: self.monitor_endpoint(packet.source, ports.map(|(port, _)| port), at),
+            destination: self.monitor_endpoint(packet.destination, ports.map(|(_, port)| port), at),
+            translation: is_translated.then_some(FlowTranslation {
+                original_destination,
+                translated_source,
+            }),
+            protocol: packet.protocol.into(),
+            icmp: match packet.l4 {
+                L4::Icmp { kind, code } => Some(FlowIcmp { kind, code }),
+                L4::Ports { .. } | L4::None => None,
+            },
+            egress,
+            ingress,
+            traffic: event.traffic.map(|[sent, received]| FlowTraffic {
+                packets_sent: sent.packets,
+                bytes_sent: sent.bytes,
+                packets_received: received.packets,
+                bytes_received: received.bytes,
+            }),
+        }
+    }
+
+    /// The packet with the interfaces of the workloads of this host at its ends.
+    fn with_interfaces(&self, packet: &Packet, at: Duration) -> Packet {
+        let interface = |address| -> Option<Str> {
+            let holder = self.state.address_holder(address, at)?;
+            self.state.engine.endpoint(&holder)?.interface
+        };
+        let outside = || OUTSIDE.into();
+        Packet {
+            input_interface: Some(interface(packet.source).unwrap_or_else(outside)),
+            output_interface: Some(interface(packet.destination).unwrap_or_else(outside)),
+            ..packet.clone()
+        }
+    }
+
+    /// What let a flow leave its source and reach its destination, by the first tables of its time that let it pass.
+    fn flow_decisions(&self, packet: &Packet, at: Duration) -> [Option<FlowDecision>; 2] {
+        let states = self.state.states_at(at).into_iter();
+        let mut passing = states
+            .filter_map(|(tables, revision, past)| {
+                Some((flow_verdicts(&tables, packet)?, revision, past))
+            })
+            .fuse();
+        if let Some((verdicts, revision, stale)) = passing.next() {
+            return verdicts.map(|end| {
+                let EndVerdict { cause, audit } = end?;
+                let cause = self.cause(&cause);
+                Some(FlowDecision {
+                    reason: cause.reason,
+                    rule: cause.rule,
+                    policies: cause.policies,
+                    audit: audit.map(|audit| self.packet_audit(&audit)),
+                    revision: Some(revision),
+                    stale,
+                })
+            });
+        }
+        let is_workload = |interface: &Option<Str>| interface.as_deref() != Some(OUTSIDE);
+        let unknown = || FlowDecision {
+            reason: PacketReason::Unknown,
+            rule: None,
+            policies: Vec::new(),
+            audit: None,
+            revision: None,
+            stale: false,
+        };
+        [&packet.input_interface, &packet.output_interface]
+            .map(|interface| is_workload(interface).then(unknown))
+    }
+}
+
+/// How these tables judge the ends of a flow; `None` if they do not let it pass.
+fn flow_verdicts(tables: &PastTables<'_>, packet: &Packet) -> Option<FlowVerdicts> {
+    let causes = |rules: &[RuleId]| -> Vec<Arc<VerdictCause>> {
+        let causes = rules.iter().filter_map(|rule| tables.rule(*rule));
+        causes.cloned().collect()
+    };
+    let judge = |direction| -> Option<Option<EndVerdict>> {
+        let evaluation = match tables.judge_direction(packet, direction) {
+            DirectionVerdict::Evaluated(evaluation) => evaluation,
+            DirectionVerdict::NoPoint => return None,
+            DirectionVerdict::Unmanaged
+            | DirectionVerdict::HostOrigin
+            | DirectionVerdict::Hairpin
+            | DirectionVerdict::Failsafe => return Some(None),
+        };
+        let audit = evaluation.cell.audit.as_ref();
+        evaluation.cell.verdict.passes().then(|| {
+            // Without a cause, no policy applies.
+            let cause = causes(&evaluation.cell.causes).pop()?;
+            Some(EndVerdict {
+                cause,
+                audit: audit.map(|audit| AuditAttribution {
+                    verdict: audit.verdict,
+                    causes: causes(&audit.causes),
+                }),
+            })
+        })
+    };
+    Some([judge(Direction::Egress)?, judge(Direction::Ingress)?])
+}

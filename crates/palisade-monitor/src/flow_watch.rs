@@ -1,0 +1,21 @@
+//! The thread of the flows that the dataplane reports.
+//!
+//! What waits is in the kernel's queue, which is bounded; what it cannot hold is told as lost. Never: polls.
+
+use super::SharedMonitor;
+use palisade_dataplane::{FlowEventBatch, Subscription};
+use palisade_text::error_chain;
+use std::time::Duration;
+
+/// Reports the dataplane's flows to a monitor. Ends with the process, or if the kernel's reports end.
+pub fn follow_flows(mut watch: Subscription<FlowEventBatch>, monitor: &SharedMonitor) {
+    loop {
+        match watch.wait(Duration::MAX) {
+            Ok(Some(batch)) => monitor.report_flows(&batch),
+            Ok(None) => {}
+            Err(error) => {
+                return tracing::error!(error = %error_chain(&error), "reading flows failed; flows are no longer reported");
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The output of `palisade monitor --flows` for real flows: each once at its begin and once at its end, with the rules of
+//! both ends; and no flow that did not pass.
+
+use crate::agent::Agent;
+use crate::agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
+use crate::monitor::Following;
+use palisade_testkit::lab::{OUTSIDE_ADDRESSES, ProbeFlow};
+use palisade_testkit::need_root;
+use palisade_testkit::spelling::misspelled_keys;
+use serde_json::Value;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+/// Timeout for lines.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long no further line is awaited.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Egress of web to db, and to nowhere else.
+const TO_DB: &str =
+    "  policyTypes: [Egress]\n  egress:\n  - to: [{podSelector: {matchLabels: {app: db}}}]\n";
+
+/// The flows that are told until no more are.
+fn flows(following: &Following) -> Vec<Value> {
+    let mut flows = Vec::new();
+    while let Ok(line) = following.lines.recv_timeout(QUIET) {
+        if line["type"] == "Flow" {
+            assert_eq!(misspelled_keys(&line), [""; 0], "{line:#}");
+            flows.push(line);
+        }
+    }
+    flows
+}
+
+/// The only flow of this state to an address and port, or type of ICMP.
+fn find<'a>(flows: &'a [Value], state: &str, to: &str, port: u64) -> &'a Value {
+    let is_wanted = |flow: &&Value| {
+        let number = &flow["destination"]["port"];
+        let number = number.as_u64().or(flow["icmp"]["type"].as_u64());
+        flow["state"] == state && flow["destination"]["address"] == to && number == Some(port)
+    };
+    let found: Vec<&Value> = flows.iter().filter(is_wanted).collect();
+    let [flow] = found[..] else {
+        panic!("{state} {to} {port}: {found:#?} of {flows:#?}")
+    };
+    flow
+}
+
+/// The policy and the file of what decided in a direction.
+fn decided(flow: &Value, direction: &str) -> Option<(String, String)> {
+    let rule = flow[direction]["rule"].as_object()?;
+    assert_eq!(flow[direction]["reason"], "Rule", "{flow:#}");
+    let line = rule["line"].as_str().unwrap();
+    let file = line.rsplit('/').next().unwrap().split(':').next().unwrap();
+    Some((rule["name"].as_str().unwrap().to_owned(), file.to_owned()))
+}
+
+#[test]
+fn flows_that_pass_are_told_with_the_rules_of_both_ends() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::under(Agent::new().with(&["--flows", "on"]), "flows");
+    shop.lab
+        .run_in(shop.lab.host(), || {
+            for name in ["acct", "timestamp"] {
+                let file = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
+                std::fs::write(file, "1").unwrap();
+            }
+        })
+        .unwrap();
+    shop.agent
+        .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
+    shop.agent.apply("web.yaml", &policy("web", "web", TO_DB));
+    let following = Following::start(&shop, &["--flows"]);
+    // It listens once a flow is told.
+    let began = Instant::now();
+    while flows(&following).is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{}", shop.agent.log());
+        shop.lab
+            .run_in(shop.pods[1], || {
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                socket.send_to(b"x", ("10.77.0.1", 9)).unwrap();
+            })
+            .unwrap();
+    }
+    let (web, api, db) = (shop.pods[0], shop.pods[1], shop.pods[2]);
+    let [(web4, web6), (db4, db6)] = [0, 2].map(|pod| (ADDRESSES[pod][0], ADDRESSES[pod][1]));
+    let outside = shop.lab.outside();
+    let asked = [
+        (ProbeFlow::tcp(web, address(db4), 8080, db), true),
+        (ProbeFlow::tcp(web, address(db6), 8080, db), true),
+        (ProbeFlow::tcp(api, address(db4), 8080, db), false),
+        (
+            ProbeFlow::udp(web, address(ADDRESSES[1][0]), 53, api),
+            false,
+        ),
+        (ProbeFlow::udp(api, address(web4), 53, web), true),
+        (ProbeFlow::echo(api, address(web6), web), true),
+        (ProbeFlow::tcp(outside, address(web4), 80, web), true),
+    ];
+    let (probes, wanted): (Vec<ProbeFlow>, Vec<bool>) = asked.into_iter().unzip();
+    assert_eq!(shop.arrives(&probes), wanted);
+    shop.lab.flush_conntrack().unwrap();
+    let told = flows(&following);
+
+    let rule = |name: &str| Some((name.to_owned(), format!("{name}.yaml")));
+    for (to, port, from, egress, ingress) in [
+        (db4, 8080, Some("web"), rule("web"), rule("db")),
+        (db6, 8080, Some("web"), rule("web"), rule("db")),
+        (web4, 53, Some("api"), None, None),
+        (web6, 128, Some("api"), None, None),
+        (web4, 80, None, None, None),
+    ] {
+        for state in ["Began", "Ended"] {
+            let flow = find(&told, state, to, port);
+            assert_eq!(flow["source"]["name"].as_str(), from, "{flow:#}");
+            assert_eq!(decided(flow, "egress"), egress, "{flow:#}");
+            assert_eq!(decided(flow, "ingress"), ingress, "{flow:#}");
+            let time = |key: &str| flow[key].as_str().map(str::to_owned);
+            assert_eq!(time("ended").is_some(), state == "Ended", "{flow:#}");
+            assert!(
+                time("ended").is_none_or(|ended| Some(ended) >= time("began")),
+                "{flow:#}"
+            );
+            assert_eq!(flow["translation"], Value::Null, "{flow:#}");
+        }
+        let traffic = &find(&told, "Ended", to, port)["traffic"];
+        assert!(traffic["packetsSent"].as_u64() >= Some(1), "{traffic:#}");
+        assert!(traffic["bytesSent"].as_u64() >= Some(28), "{traffic:#}");
+    }
+    let from_outside = find(&told, "Began", web4, 80);
+    let address = OUTSIDE_ADDRESSES[0].to_string();
+    assert_eq!(
+        from_outside["source"]["address"], address,
+        "{from_outside:#}"
+    );
+    let of_probes = told.iter().filter(|flow| flow["state"] == "Began").count();
+    assert_eq!(of_probes, 5, "no other flow is told: {told:#?}");
+
+    let text = shop
+        .agent
+        .run(&["monitor", "--last", "1", "--no-follow", "--flows"]);
+    assert!(text.status.success());
+}
+
+#[test]
+fn without_the_parameter_asking_for_flows_is_an_error_with_a_hint() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::open("noflows");
+    let output = shop.agent.run(&["monitor", "--flows"]);
+    assert!(!output.status.success());
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("does not follow flows"), "{errors}");
+    assert!(errors.contains("flows: on"), "{errors}");
+}
