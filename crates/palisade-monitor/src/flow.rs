@@ -12,15 +12,19 @@ use palisade_api::{
     OriginalDestination, PacketReason,
 };
 use palisade_dataplane::{FlowEvent, FlowPhase};
-use palisade_model::{Direction, L4, Str};
+use palisade_model::{Direction, L4, Protocol, Str};
 use palisade_node::clock::rfc3339_micros;
-use palisade_tables::{DirectionVerdict, Packet, PastTables, RuleId, VerdictCause};
+use palisade_tables::{CounterValue, DirectionVerdict, Packet, PastTables, RuleId, VerdictCause};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The interface of an end that is no workload of this host: no interface has this name.
 const OUTSIDE: &str = "";
+/// The greatest number of open flows whose begin is remembered, about 1 KB each. The end of any other is attributed by
+/// the tables of its end.
+const MAX_OPEN: usize = 20_000;
 
 /// How tables judge the ends of a flow; `None` at an end where no policy decides.
 type FlowVerdicts = [Option<EndVerdict>; 2];
@@ -31,9 +35,71 @@ struct EndVerdict {
     audit: Option<AuditAttribution>,
 }
 
+/// The flows that have begun and not ended, with their records: the rules that let a flow pass are those of its begin,
+/// when its ends existed.
+#[derive(Default)]
+pub(super) struct OpenFlows(HashMap<FlowKey, FlowRecord>);
+
+/// What distinguishes a flow from all others that are open.
+type FlowKey = (u32, IpAddr, IpAddr, Protocol, L4);
+
+fn flow_key(event: &FlowEvent) -> FlowKey {
+    let Packet {
+        source,
+        destination,
+        protocol,
+        l4,
+        ..
+    } = event.first;
+    (event.number, source, destination, protocol, l4)
+}
+
+impl OpenFlows {
+    /// Forgets all flows: nobody follows them.
+    pub(super) fn clear(&mut self) {
+        self.0 = HashMap::new();
+    }
+
+    /// The record of a flow at its begin or end; at its end with the ends and the rules of its begin, if that was seen.
+    pub(super) fn record(
+        &mut self,
+        event: &FlowEvent,
+        context: &PacketContext<'_>,
+        now: Duration,
+    ) -> FlowRecord {
+        match event.phase {
+            FlowPhase::Began => {
+                let record = context.flow_record(event, now);
+                if self.0.len() < MAX_OPEN {
+                    self.0.insert(flow_key(event), record.clone());
+                }
+                record
+            }
+            FlowPhase::Ended => match self.0.remove(&flow_key(event)) {
+                Some(begun) => FlowRecord {
+                    state: FlowState::Ended,
+                    ended: Some(rfc3339_micros(event.ended.unwrap_or(now))),
+                    traffic: event.traffic.map(flow_traffic),
+                    ..begun
+                },
+                None => context.flow_record(event, now),
+            },
+        }
+    }
+}
+
+fn flow_traffic([sent, received]: [CounterValue; 2]) -> FlowTraffic {
+    FlowTraffic {
+        packets_sent: sent.packets,
+        bytes_sent: sent.bytes,
+        packets_received: received.packets,
+        bytes_received: received.bytes,
+    }
+}
+
 impl PacketContext<'_> {
     /// The record of a flow at its begin or end. `now` is the time at which it was told.
-    pub(super) fn flow_record(&self, event: &FlowEvent, now: Duration) -> FlowRecord {
+    fn flow_record(&self, event: &FlowEvent, now: Duration) -> FlowRecord {
         let began = event.began.or(match event.phase {
             FlowPhase::Began => Some(now),
             FlowPhase::Ended => None,
@@ -82,12 +148,7 @@ impl PacketContext<'_> {
             },
             egress,
             ingress,
-            traffic: event.traffic.map(|[sent, received]| FlowTraffic {
-                packets_sent: sent.packets,
-                bytes_sent: sent.bytes,
-                packets_received: received.packets,
-                bytes_received: received.bytes,
-            }),
+            traffic: event.traffic.map(flow_traffic),
         }
     }
 

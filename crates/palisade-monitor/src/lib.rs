@@ -19,6 +19,7 @@ pub mod packet_queue;
 
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 use event::PacketContext;
+use flow::OpenFlows;
 use hub::MonitorHub;
 use palisade_api::{LossCause, LostEvents, MonitorQuery};
 use palisade_dataplane::{FlowEventBatch, PacketReport, PacketReportBatch};
@@ -100,9 +101,11 @@ impl SharedMonitor {
 impl SharedMonitor {
     /// Reports flows from the dataplane, if somebody asks for them.
     pub fn report_flows(&self, batch: &FlowEventBatch) {
-        if !self.lock().hub.wants_flows() {
-            return;
+        let mut monitor = self.lock();
+        if !monitor.hub.wants_flows() {
+            return monitor.open_flows.clear();
         }
+        drop(monitor);
         for events in batch.events.chunks(PACKETS_PER_READ) {
             let state = self.view.read();
             let context = PacketContext {
@@ -112,12 +115,14 @@ impl SharedMonitor {
             let mut monitor = self.lock();
             let now = monitor.clock.wall();
             for event in events {
-                let record = context.flow_record(event, now);
+                let record = monitor.open_flows.record(event, &context, now);
                 monitor.hub.publish_flow(&record);
             }
         }
         if batch.has_lost {
             let mut monitor = self.lock();
+            // The ends of some may be among what was lost.
+            monitor.open_flows.clear();
             let time = rfc3339_micros(monitor.clock.wall());
             monitor.hub.publish_flow_loss(LostEvents {
                 api_version: palisade_api::api_version(),
@@ -138,6 +143,7 @@ struct Monitor {
     limiter: RateLimiter<MonitorKey>,
     rate: RateLimit,
     hub: MonitorHub,
+    open_flows: OpenFlows,
     /// Unreported packets by the place of the loss; published together periodically.
     losses: BTreeMap<(LossCause, ReportReason), u64>,
     /// Packets over the rate limit, published with the losses.
@@ -165,6 +171,7 @@ impl Monitor {
             limiter: RateLimiter::default(),
             rate: packet_rate(rate),
             hub: MonitorHub::default(),
+            open_flows: OpenFlows::default(),
             losses: BTreeMap::new(),
             over_rate: BTreeMap::new(),
             losses_reported_at: Duration::ZERO,

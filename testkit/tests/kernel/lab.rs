@@ -263,10 +263,7 @@ fn real_connections_work_and_are_cut_by_a_rule() {
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(
-            began.elapsed() < PATIENCE,
-            "not within 10 s: {what}"
-        );
+        assert!(began.elapsed() < PATIENCE, "not within 10 s: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

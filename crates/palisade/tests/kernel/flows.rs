@@ -101,6 +101,9 @@ fn flows_that_pass_are_told_with_the_rules_of_both_ends() {
     ];
     let (probes, wanted): (Vec<ProbeFlow>, Vec<bool>) = asked.into_iter().unzip();
     assert_eq!(shop.arrives(&probes), wanted);
+    // A flow often ends after its workload: the end has the names and the rules of the begin.
+    let removed = shop.agent.run(&["workload", "remove", "shop/web"]);
+    assert!(removed.status.success(), "{removed:?}");
     shop.lab.flush_conntrack().unwrap();
     let told = flows(&following);
 
