@@ -42,11 +42,10 @@ pub struct FlowRecord {
     /// The ICMP header of its first packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp: Option<FlowIcmp>,
-    /// What let it leave its source; absent where no policy decided: the source is no workload of this host, or no
-    /// policy applies to it.
+    /// What let it leave its source; absent where it is no workload of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<FlowDecision>,
-    /// What let it reach its destination; absent where no policy decided.
+    /// What let it reach its destination; absent where it is no workload of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<FlowDecision>,
     /// What it carried; absent where the kernel does not count (`nf_conntrack_acct`).

@@ -15,7 +15,7 @@ use palisade_dataplane::{FlowEvent, FlowPhase};
 use palisade_model::{Direction, L4, Protocol, Str};
 use palisade_node::clock::rfc3339_micros;
 use palisade_tables::{CounterValue, DirectionVerdict, Packet, PastTables, RuleId, VerdictCause};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ struct EndVerdict {
 /// The flows that have begun and not ended, with their records: the rules that let a flow pass are those of its begin,
 /// when its ends existed.
 #[derive(Default)]
-pub(super) struct OpenFlows(HashMap<FlowKey, FlowRecord>);
+pub(super) struct OpenFlows(BTreeMap<FlowKey, FlowRecord>);
 
 /// What distinguishes a flow from all others that are open.
 type FlowKey = (u32, IpAddr, IpAddr, Protocol, L4);
@@ -57,7 +57,7 @@ fn flow_key(event: &FlowEvent) -> FlowKey {
 impl OpenFlows {
     /// Forgets all flows: nobody follows them.
     pub(super) fn clear(&mut self) {
-        self.0 = HashMap::new();
+        self.0 = BTreeMap::new();
     }
 
     /// The record of a flow at its begin or end; at its end with the ends and the rules of its begin, if that was seen.
@@ -78,6 +78,8 @@ impl OpenFlows {
             FlowPhase::Ended => match self.0.remove(&flow_key(event)) {
                 Some(begun) => FlowRecord {
                     state: FlowState::Ended,
+                    // The kernel's own time of the begin is told with the end only.
+                    began: event.began.map(rfc3339_micros).or(begun.began),
                     ended: Some(rfc3339_micros(event.ended.unwrap_or(now))),
                     traffic: event.traffic.map(flow_traffic),
                     ..begun

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use palisade_dataplane::{Dataplane, FlowEvent, FlowEventBatch, FlowPhase, Subscription};
 use palisade_model::{L4, Protocol};
+use palisade_sys::link::{KernelLinks, LinkChange};
 use palisade_sys::netns::run_in;
 use palisade_tables::Packet;
 
@@ -54,6 +55,8 @@ fn a_flow_that_passes_is_told_at_its_begin_and_its_end_and_no_other_is() {
     let (_, closed) = place.sockets(5002);
     assert!(is_dropped(&from, &closed));
     // A flow of the host itself is tracked, too, and no policy judges it.
+    let mut links = KernelLinks::open(&place.host.netns).unwrap();
+    links.change_link("lo", &LinkChange::Up).unwrap();
     let at_host = run_in(&place.host.netns, || {
         UdpSocket::bind("127.0.0.1:0").unwrap()
     })

@@ -19,10 +19,7 @@ impl TestNetNs {
     pub(crate) fn new(what: &str) -> Self {
         let named = palisade_testkit::lab::TestNetNs::new(&format!("dp-{what}")).unwrap();
         let netns = named.netns().clone();
-        TestNetNs {
-            named: named,
-            netns,
-        }
+        TestNetNs { named, netns }
     }
 
     /// Makes connection tracking forget all flows.

@@ -46,13 +46,15 @@ fn find<'a>(flows: &'a [Value], state: &str, to: &str, port: u64) -> &'a Value {
     flow
 }
 
-/// The policy and the file of what decided in a direction.
-fn decided(flow: &Value, direction: &str) -> Option<(String, String)> {
+/// The policy or profile of what decided in a direction, and the file of a policy.
+fn decided(flow: &Value, direction: &str) -> Option<(String, Option<String>)> {
     let rule = flow[direction]["rule"].as_object()?;
-    assert_eq!(flow[direction]["reason"], "Rule", "{flow:#}");
-    let line = rule["line"].as_str().unwrap();
-    let file = line.rsplit('/').next().unwrap().split(':').next().unwrap();
-    Some((rule["name"].as_str().unwrap().to_owned(), file.to_owned()))
+    let line = rule.get("line").map(|line| line.as_str().unwrap());
+    let reason = if line.is_some() { "Rule" } else { "Profile" };
+    assert_eq!(flow[direction]["reason"], reason, "{flow:#}");
+    let file = line.map(|line| line.rsplit('/').next().unwrap().split(':').next().unwrap());
+    let name = rule["name"].as_str().unwrap();
+    Some((name.to_owned(), file.map(str::to_owned)))
 }
 
 #[test]
@@ -107,13 +109,15 @@ fn flows_that_pass_are_told_with_the_rules_of_both_ends() {
     shop.lab.flush_conntrack().unwrap();
     let told = flows(&following);
 
-    let rule = |name: &str| Some((name.to_owned(), format!("{name}.yaml")));
+    let rule = |name: &str| Some((name.to_owned(), Some(format!("{name}.yaml"))));
+    // What no policy selects has the profile that allows everything.
+    let profile = || Some(("palisade.allow-all".to_owned(), None));
     for (to, port, from, egress, ingress) in [
         (db4, 8080, Some("web"), rule("web"), rule("db")),
         (db6, 8080, Some("web"), rule("web"), rule("db")),
-        (web4, 53, Some("api"), None, None),
-        (web6, 128, Some("api"), None, None),
-        (web4, 80, None, None, None),
+        (web4, 53, Some("api"), profile(), profile()),
+        (web6, 128, Some("api"), profile(), profile()),
+        (web4, 80, None, None, profile()),
     ] {
         for state in ["Began", "Ended"] {
             let flow = find(&told, state, to, port);
