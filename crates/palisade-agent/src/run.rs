@@ -23,7 +23,9 @@ use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tampering};
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
-use palisade_dataplane::{FlowEventBatch, PacketReportBatch, Subscription, TamperEvent};
+use palisade_dataplane::{
+    Dataplane, DriverError, FlowEventBatch, PacketReportBatch, Subscription, TamperEvent,
+};
 use palisade_effective::SourceNumber;
 use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_monitor::flow_watch::follow_flows;
@@ -64,11 +66,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         tracing::warn!(error = %error_chain(&error), "opening the nflog group failed; `palisade monitor` shows no packets");
         Vec::new()
     });
-    let flow_events = if config.monitor.follows_flows {
-        dataplane.flow_events()?
-    } else {
-        Vec::new()
-    };
+    let flow_events = flow_events(&config, &*dataplane)?;
     let sources = stages.measure("source", || {
         ConfiguredSources::open(&config, SourceAccess::ReadWrite)
     })?;
@@ -129,6 +127,18 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     }
     drop(lock);
     served
+}
+
+/// The flows that the driver tells, if the configuration asks for them.
+fn flow_events(
+    config: &Config,
+    dataplane: &dyn Dataplane,
+) -> Result<Vec<Subscription<FlowEventBatch>>, DriverError> {
+    if config.monitor.follows_flows {
+        dataplane.flow_events()
+    } else {
+        Ok(Vec::new())
+    }
 }
 
 /// Starts the threads of the sources, which send to the core; the handle of each, and its thread.

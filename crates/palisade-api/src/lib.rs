@@ -14,7 +14,6 @@ mod dry_run;
 mod endpoint;
 mod error;
 mod explain;
-mod flow;
 mod health;
 mod identity;
 mod installation;
@@ -58,7 +57,6 @@ pub use explain::{
     FlowReport, HostReport, HostStage, NearestMiss, OriginalDestination, RuleRef, StepReport,
     VerdictWord,
 };
-pub use flow::{FlowDecision, FlowIcmp, FlowRecord, FlowState, FlowTraffic, FlowTranslation};
 pub use health::ProbeResult;
 pub use identity::{IdentityList, IdentityReport};
 pub use installation::{
@@ -70,7 +68,8 @@ pub use ipam::{
 pub use lint::{LintCode, LintFinding, LintReport, MAX_RELATED_RULES};
 pub use lockout::{HostAccess, LockoutReport};
 pub use monitor::{
-    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
+    FlowDecision, FlowIcmp, FlowRecord, FlowState, FlowTraffic, FlowTranslation, LossCause,
+    LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
     PacketAudit, PacketEvent, PacketReason,
 };
 pub use names::{

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::{ConntrackEntry, ConntrackError, codec};
+use super::{ConntrackError, ConntrackRecord, codec};
 use crate::Errno;
 use crate::netlink::{KernelError, NetlinkFamily, NetlinkSocket, OpenError};
 use crate::netns::NetNs;
@@ -22,29 +22,6 @@ const NFNLGRP_CONNTRACK_DESTROY: u32 = 3;
 
 /// Space for the notifications of some ten thousand connections.
 const RECEIVE_BUFFER_BYTES: usize = 16 * 1024 * 1024;
-
-/// What one direction of a connection carried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TrafficCount {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes, from the network header on.
-    pub bytes: u64,
-}
-
-/// A connection at its begin or at its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConntrackRecord {
-    /// The entry.
-    pub entry: ConntrackEntry,
-    /// What each direction carried, that of the first packet first. `None` where the kernel did not count when the
-    /// connection began (`nf_conntrack_acct`).
-    pub traffic: Option<[TrafficCount; 2]>,
-    /// When it began, since the Unix epoch. `None` without `nf_conntrack_timestamp`.
-    pub began: Option<Duration>,
-    /// When it ended, since the Unix epoch; `None` if it has not, and without `nf_conntrack_timestamp`.
-    pub ended: Option<Duration>,
-}
 
 /// A notification of connection tracking.
 #[derive(Clone, Debug, PartialEq, Eq)]

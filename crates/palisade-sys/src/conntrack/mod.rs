@@ -11,11 +11,12 @@ mod kernel;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use thiserror::Error;
 
 pub(crate) use codec::read_original_tuple;
-pub use events::{ConntrackEvent, ConntrackRecord, KernelConntrackEvents, TrafficCount};
+pub use events::{ConntrackEvent, KernelConntrackEvents};
 pub use kernel::{KernelConntrack, tracks_sctp};
 
 use crate::netlink::WireError;
@@ -90,6 +91,29 @@ pub struct ConntrackEntry {
     pub id: u32,
     /// Seconds until it expires without traffic; `None` for an unconfirmed entry.
     pub timeout: Option<u32>,
+}
+
+/// What one direction of a connection carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficCount {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, from the network header on.
+    pub bytes: u64,
+}
+
+/// A connection at its begin or at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConntrackRecord {
+    /// The entry.
+    pub entry: ConntrackEntry,
+    /// What each direction carried, that of the first packet first. `None` where the kernel did not count when the
+    /// connection began (`nf_conntrack_acct`).
+    pub traffic: Option<[TrafficCount; 2]>,
+    /// When it began, since the Unix epoch. `None` without `nf_conntrack_timestamp`.
+    pub began: Option<Duration>,
+    /// When it ended, since the Unix epoch; `None` if it has not, and without `nf_conntrack_timestamp`.
+    pub ended: Option<Duration>,
 }
 
 /// Which entries to list.
