@@ -23,9 +23,7 @@ use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_config_file, watch_host, watch_tampering};
 use palisade_api::BootstrapStage;
 use palisade_config::Config;
-use palisade_dataplane::{
-    Dataplane, DriverError, FlowEventBatch, PacketReportBatch, Subscription, TamperEvent,
-};
+use palisade_dataplane::{Dataplane, FlowEventBatch, PacketReportBatch, Subscription, TamperEvent};
 use palisade_effective::SourceNumber;
 use palisade_enforcer::policy_subsystem::element_budget;
 use palisade_monitor::flow_watch::follow_flows;
@@ -66,7 +64,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         tracing::warn!(error = %error_chain(&error), "opening the nflog group failed; `palisade monitor` shows no packets");
         Vec::new()
     });
-    let flow_events = flow_events(&config, &*dataplane)?;
+    let flow_events = flow_events(&config, &*dataplane);
     let sources = stages.measure("source", || {
         ConfiguredSources::open(&config, SourceAccess::ReadWrite)
     })?;
@@ -129,16 +127,15 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     served
 }
 
-/// The flows that the driver tells, if the configuration asks for them.
-fn flow_events(
-    config: &Config,
-    dataplane: &dyn Dataplane,
-) -> Result<Vec<Subscription<FlowEventBatch>>, DriverError> {
-    if config.monitor.follows_flows {
-        dataplane.flow_events()
-    } else {
-        Ok(Vec::new())
+/// The flows that the driver tells, if the configuration asks for them. Enforcement does not depend on them.
+fn flow_events(config: &Config, dataplane: &dyn Dataplane) -> Vec<Subscription<FlowEventBatch>> {
+    if !config.monitor.follows_flows {
+        return Vec::new();
     }
+    dataplane.flow_events().unwrap_or_else(|error| {
+        tracing::warn!(error = %error_chain(&error), "following connections failed; `palisade monitor` shows no flows");
+        Vec::new()
+    })
 }
 
 /// Starts the threads of the sources, which send to the core; the handle of each, and its thread.

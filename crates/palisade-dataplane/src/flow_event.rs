@@ -45,6 +45,6 @@ pub enum FlowPhase {
 pub struct FlowEventBatch {
     /// The events, in order.
     pub events: Vec<FlowEvent>,
-    /// Whether events were lost before these, because the reader was too slow. How many is not known.
+    /// Whether events were lost, before these or among them, because the reader was too slow. How many is not known.
     pub has_lost: bool,
 }

@@ -1,6 +1,8 @@
 //! Flows that policy let pass: attributes each end to a rule, by judging the first packet again.
 //!
-//! Promises: a flow is attributed to the rules of tables that let it pass at its time, or to none. The interfaces of its
+//! Promises: a flow is attributed to the rules of tables that let it pass when it was told, or to none. The kernel does not
+//! tell when a flow began until it ends: if the rules change between a begin and its notification, and both let it pass,
+//! the later rule is named. The interfaces of its
 //! ends are those of the workloads that had its addresses then: connection tracking does not know them.
 //!
 //! Never: names a rule of a host endpoint, which is judged by interface.
@@ -170,13 +172,11 @@ impl PacketContext<'_> {
 
     /// What let a flow leave its source and reach its destination, by the first tables of its time that let it pass.
     fn flow_decisions(&self, packet: &Packet, at: Duration) -> [Option<FlowDecision>; 2] {
-        let states = self.state.states_at(at).into_iter();
-        let mut passing = states
-            .filter_map(|(tables, revision, past)| {
-                Some((flow_verdicts(&tables, packet)?, revision, past))
-            })
-            .fuse();
-        if let Some((verdicts, revision, stale)) = passing.next() {
+        let mut states = self.state.states_at(at).into_iter();
+        let passing = states.find_map(|(tables, revision, past)| {
+            Some((flow_verdicts(&tables, packet)?, revision, past))
+        });
+        if let Some((verdicts, revision, stale)) = passing {
             return verdicts.map(|end| {
                 let EndVerdict { cause, audit } = end?;
                 let cause = self.cause(&cause);

@@ -175,10 +175,8 @@ fn matches_flow(query: &MonitorQuery, record: &FlowRecord) -> bool {
         |is_wanted: &dyn Fn(&MonitorEndpoint) -> bool| is_wanted(source) || is_wanted(destination);
     let would_be_denied = || {
         let ends = [&record.egress, &record.ingress].into_iter().flatten();
-        let audits = ends.filter_map(|end| end.audit.as_ref());
-        audits
-            .into_iter()
-            .any(|audit| audit.verdict == MonitorVerdict::Denied)
+        let mut audits = ends.filter_map(|end| end.audit.as_ref());
+        audits.any(|audit| audit.verdict == MonitorVerdict::Denied)
     };
     let is_named_end = |wanted: &str| has_end(&|end| is_named(end, wanted));
     let is_in = |wanted: &str| has_end(&|end| end.namespace.as_deref() == Some(wanted));

@@ -15,7 +15,8 @@ use palisade_tables::{CounterValue, Packet};
 use crate::error::DriverError;
 use crate::flow_event::{FlowEvent, FlowEventBatch, FlowPhase};
 
-/// Maximum number of events in a batch.
+/// Maximum number of notifications that are read for a batch, those of other programs' flows included: events do not wait
+/// for others to come to rest.
 const BATCH: usize = 256;
 
 /// Turns notifications of connection tracking into flow events.
@@ -39,6 +40,7 @@ impl FlowReader {
         if event.is_none() {
             return Ok(None);
         }
+        let mut remaining = BATCH;
         while let Some(next) = event {
             let (phase, record) = match next {
                 ConntrackEvent::Began(record) => (FlowPhase::Began, record),
@@ -51,7 +53,8 @@ impl FlowReader {
             if self.is_judged(&record) {
                 batch.events.push(flow_event(phase, &record));
             }
-            if batch.events.len() == BATCH {
+            remaining -= 1;
+            if remaining == 0 {
                 break;
             }
             event = self.events.next_event(Some(Duration::ZERO))?;
