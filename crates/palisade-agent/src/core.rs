@@ -19,6 +19,7 @@ use palisade_enforcer::cut_connections;
 use palisade_enforcer::enforcer::Enforcer;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_enforcer::policy_subsystem::element_budget;
+use palisade_flows::recent::RecentLines;
 use palisade_model::{EndpointId, Str, Update};
 use palisade_monitor::SharedMonitor;
 use palisade_name_manager::NameManager;
@@ -184,6 +185,8 @@ impl Core {
             view,
             own_node_name(&config.nodes),
             Arc::clone(&clock),
+            (config.monitor.follows_flows)
+                .then(|| RecentLines::new(config.monitor.recent_lines as usize)),
         );
         let workloads = workloads(&config, network, Arc::clone(&clock));
         let forwarding = Forwarding::new(&config.workloads, &config.state, forwarding);

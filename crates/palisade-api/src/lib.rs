@@ -27,6 +27,7 @@ mod object;
 mod policy;
 mod policy_status;
 mod push;
+mod recorded_flow;
 #[cfg(feature = "schema")]
 mod schema;
 mod status;
@@ -68,9 +69,9 @@ pub use ipam::{
 pub use lint::{LintCode, LintFinding, LintReport, MAX_RELATED_RULES};
 pub use lockout::{HostAccess, LockoutReport};
 pub use monitor::{
-    FlowDecision, FlowIcmp, FlowRecord, FlowState, FlowTraffic, FlowTranslation, LossCause,
-    LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
-    PacketAudit, PacketEvent, PacketReason,
+    ControllerRef, FlowDecision, FlowIcmp, FlowRecord, FlowState, FlowTraffic, FlowTranslation,
+    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorRule, MonitorVerdict,
+    PacketAudit, PacketEvent, PacketReason, ServiceRef,
 };
 pub use names::{
     NameAddressReport, NameDetail, NameList, NameReport, NameRuleReport, NamesStatus,
@@ -87,6 +88,9 @@ pub use policy::{
 };
 pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyState, PolicyStatus};
 pub use push::PushReport;
+pub use recorded_flow::{
+    RecordedDecision, RecordedEnd, RecordedFlow, RecordedFlowList, RecordedFlowQuery,
+};
 pub use status::{
     AddressConflictReport, AuditSummary, BootstrapStage, DataplaneStatus, DriverConditionReport,
     DropCounterReport, FlushReport, FollowedSource, Health, HostEndpointReport, NodeRoutesStatus,

@@ -5,6 +5,7 @@ use crate::object::named_enum;
 use crate::{HostStage, ObjectRef, OriginalDestination, ProtocolName};
 use palisade_model::{Action, Direction};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One line of the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,8 +176,8 @@ pub struct PacketAudit {
     pub policies: Vec<ObjectRef>,
 }
 
-/// Source or destination of a packet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Source or destination of a packet or flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MonitorEndpoint {
@@ -191,6 +192,48 @@ pub struct MonitorEndpoint {
     /// Name of the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What controls the workload, if it is a pod with a controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerRef>,
+    /// The workload's own labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The node that has the address, if it is one of a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The domain names whose answers had the address, at most [`MonitorEndpoint::MAX_NAMES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// Of a destination: the Service that it was reached by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceRef>,
+}
+
+impl MonitorEndpoint {
+    /// The greatest number of domain names of an end.
+    pub const MAX_NAMES: usize = 4;
+}
+
+/// The controller of a pod, as users name it: the Deployment, not its ReplicaSet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerRef {
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A Service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 named_enum! {
@@ -409,6 +452,7 @@ mod tests {
             port: Some(80),
             namespace: name.map(|_| "shop".to_owned()),
             name: name.map(str::to_owned),
+            ..MonitorEndpoint::default()
         };
         let packet = MonitorLine::Packet(Box::new(PacketEvent {
             original_destination: None,

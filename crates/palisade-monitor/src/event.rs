@@ -23,6 +23,17 @@ pub(super) struct PacketCause {
     pub(crate) policies: Vec<ObjectRef>,
 }
 
+impl PacketCause {
+    /// A cause that is no rule.
+    pub(super) const fn without_rule(reason: PacketReason) -> Self {
+        PacketCause {
+            reason,
+            rule: None,
+            policies: Vec::new(),
+        }
+    }
+}
+
 /// What packets are judged by and named from.
 pub(crate) struct PacketContext<'a> {
     pub(crate) state: &'a PolicyState,
@@ -147,6 +158,7 @@ impl PacketContext<'_> {
                 .as_ref()
                 .and_then(|id| Some(id.namespace.as_deref()?.to_owned())),
             name: holder.map(|id| id.name.to_string()),
+            ..MonitorEndpoint::default()
         }
     }
 
@@ -156,11 +168,7 @@ impl PacketContext<'_> {
         why: ReportReason,
         cause: Option<&VerdictCause>,
     ) -> PacketCause {
-        let without_rule = |reason| PacketCause {
-            reason,
-            rule: None,
-            policies: Vec::new(),
-        };
+        let without_rule = PacketCause::without_rule;
         match (why, cause) {
             (
                 ReportReason::Denied
@@ -175,11 +183,7 @@ impl PacketContext<'_> {
 
     /// How an event names the cause of a verdict; in audit, that of the verdict that it would be otherwise.
     pub(super) fn cause(&self, cause: &VerdictCause) -> PacketCause {
-        let without_rule = |reason| PacketCause {
-            reason,
-            rule: None,
-            policies: Vec::new(),
-        };
+        let without_rule = PacketCause::without_rule;
         match cause {
             VerdictCause::Rule { .. } => PacketCause {
                 rule: self.monitor_rule(cause),
@@ -207,11 +211,7 @@ impl PacketContext<'_> {
 
     /// The evaluation if nothing were in audit.
     pub(super) fn packet_audit(&self, audit: &AuditAttribution) -> PacketAudit {
-        let unknown = PacketCause {
-            reason: PacketReason::Unknown,
-            rule: None,
-            policies: Vec::new(),
-        };
+        let unknown = PacketCause::without_rule(PacketReason::Unknown);
         let cause = audit
             .causes
             .last()

@@ -236,6 +236,7 @@ mod tests {
             port: None,
             namespace: name.map(|(namespace, _)| namespace.to_owned()),
             name: name.map(|(_, name)| name.to_owned()),
+            ..MonitorEndpoint::default()
         }
     }
 

@@ -18,13 +18,14 @@ mod hub;
 pub mod packet_queue;
 
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
-use event::PacketContext;
+use event::{PacketCause, PacketContext};
 use flow::OpenFlows;
 use hub::MonitorHub;
-use palisade_api::{LossCause, LostEvents, MonitorQuery};
+use palisade_api::{LossCause, LostEvents, MonitorLine, MonitorQuery};
 use palisade_dataplane::{FlowEventBatch, PacketReport, PacketReportBatch};
 use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::SharedPolicy;
+use palisade_flows::recent::RecentLines;
 use palisade_model::{Direction, Str};
 use palisade_node::clock::{Clock, rfc3339_micros};
 use palisade_node::rate_limit::{RateLimit, RateLimiter};
@@ -51,12 +52,19 @@ pub struct SharedMonitor {
 }
 
 impl SharedMonitor {
-    /// A monitor of this policy without subscribers, with this rate limit of each rule.
-    pub fn new(rate: u32, view: SharedPolicy, own_node: Str, clock: Arc<dyn Clock>) -> Self {
+    /// A monitor of this policy without subscribers, with this rate limit of each rule. `recent` gets every packet and
+    /// every flow as well.
+    pub fn new(
+        rate: u32,
+        view: SharedPolicy,
+        own_node: Str,
+        clock: Arc<dyn Clock>,
+        recent: Option<RecentLines>,
+    ) -> Self {
         SharedMonitor {
             view,
             own_node,
-            monitor: Arc::new(Mutex::new(Monitor::new(rate, clock))),
+            monitor: Arc::new(Mutex::new(Monitor::new(rate, clock, recent))),
         }
     }
 
@@ -67,6 +75,11 @@ impl SharedMonitor {
     /// Sets the rate limit of each rule.
     pub fn set_rate(&self, rate: u32) {
         self.lock().rate = packet_rate(rate);
+    }
+
+    /// The most recent packets and flows, if they are kept.
+    pub fn recent(&self) -> Option<RecentLines> {
+        self.lock().recent.clone()
     }
 
     /// Adds a subscriber of the stream.
@@ -102,7 +115,7 @@ impl SharedMonitor {
     /// Reports flows from the dataplane, if somebody asks for them.
     pub fn report_flows(&self, batch: &FlowEventBatch) {
         let mut monitor = self.lock();
-        if !monitor.hub.wants_flows() {
+        if monitor.recent.is_none() && !monitor.hub.wants_flows() {
             return monitor.open_flows.clear();
         }
         drop(monitor);
@@ -117,22 +130,25 @@ impl SharedMonitor {
             for event in events {
                 let record = monitor.open_flows.record(event, &context, now);
                 monitor.hub.publish_flow(&record);
+                monitor.keep(now, || MonitorLine::Flow(Box::new(record)));
             }
         }
         if batch.has_lost {
             let mut monitor = self.lock();
             // The ends of some may be among what was lost.
             monitor.open_flows.clear();
-            let time = rfc3339_micros(monitor.clock.wall());
-            monitor.hub.publish_flow_loss(LostEvents {
+            let now = monitor.clock.wall();
+            let lost = LostEvents {
                 api_version: palisade_api::api_version(),
-                time,
+                time: rfc3339_micros(now),
                 cause: LossCause::Flows,
                 count: 1,
                 reason: None,
                 rule: None,
                 policies: Vec::new(),
-            });
+            };
+            monitor.hub.publish_flow_loss(lost.clone());
+            monitor.keep(now, || MonitorLine::Lost(Box::new(lost)));
         }
     }
 }
@@ -144,6 +160,7 @@ struct Monitor {
     rate: RateLimit,
     hub: MonitorHub,
     open_flows: OpenFlows,
+    recent: Option<RecentLines>,
     /// Unreported packets by the place of the loss; published together periodically.
     losses: BTreeMap<(LossCause, ReportReason), u64>,
     /// Packets over the rate limit, published with the losses.
@@ -164,7 +181,7 @@ pub struct MonitorBatch {
 
 impl Monitor {
     /// A monitor without subscribers, with this rate limit of each rule.
-    pub(crate) fn new(rate: u32, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(rate: u32, clock: Arc<dyn Clock>, recent: Option<RecentLines>) -> Self {
         Monitor {
             started_at: clock.monotonic(),
             clock,
@@ -172,6 +189,7 @@ impl Monitor {
             rate: packet_rate(rate),
             hub: MonitorHub::default(),
             open_flows: OpenFlows::default(),
+            recent,
             losses: BTreeMap::new(),
             over_rate: BTreeMap::new(),
             losses_reported_at: Duration::ZERO,
@@ -196,6 +214,13 @@ impl Monitor {
         if is_idle || now.saturating_sub(self.losses_reported_at) >= LOSS_REPORT_INTERVAL {
             self.losses_reported_at = now;
             self.report_losses(context);
+        }
+    }
+
+    /// Keeps a line for the readers of recent lines, if there may be any.
+    fn keep(&self, time: Duration, line: impl FnOnce() -> MonitorLine) {
+        if let Some(recent) = &self.recent {
+            recent.push(time, line());
         }
     }
 
@@ -229,33 +254,33 @@ impl Monitor {
             return;
         }
         let event = context.packet_event(report, &reported.first, attribution, at);
+        self.keep(at, || MonitorLine::Packet(Box::new(event.clone())));
         self.hub.publish_packet(event);
     }
 
     fn report_losses(&mut self, context: &PacketContext<'_>) {
-        let time = rfc3339_micros(self.clock.wall());
+        let now = self.clock.wall();
+        let lost = |cause, count, decided: PacketCause| LostEvents {
+            api_version: palisade_api::api_version(),
+            time: rfc3339_micros(now),
+            cause,
+            count,
+            reason: Some(decided.reason),
+            rule: decided.rule,
+            policies: decided.policies,
+        };
+        let mut losses = Vec::new();
         for ((cause, reason), count) in std::mem::take(&mut self.losses) {
-            self.hub.publish_loss(LostEvents {
-                api_version: palisade_api::api_version(),
-                time: time.clone(),
-                cause,
-                count,
-                reason: Some(packet_reason(reason)),
-                rule: None,
-                policies: Vec::new(),
-            });
+            let without_rule = PacketCause::without_rule(packet_reason(reason));
+            losses.push(lost(cause, count, without_rule));
         }
         for ((reason, _, cause), count) in std::mem::take(&mut self.over_rate) {
             let decided = context.packet_cause(reason, cause.as_deref());
-            self.hub.publish_loss(LostEvents {
-                api_version: palisade_api::api_version(),
-                time: time.clone(),
-                cause: LossCause::Rate,
-                count,
-                reason: Some(decided.reason),
-                rule: decided.rule,
-                policies: decided.policies,
-            });
+            losses.push(lost(LossCause::Rate, count, decided));
+        }
+        for lost in losses {
+            self.keep(now, || MonitorLine::Lost(Box::new(lost.clone())));
+            self.hub.publish_loss(lost);
         }
     }
 }

@@ -140,6 +140,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "network",
         ],
     ),
+    ("palisade-flows", &["api"]),
     (
         "palisade-monitor",
         &[
@@ -150,6 +151,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "text",
             "node",
             "enforcer",
+            "flows",
         ],
     ),
     (
@@ -200,6 +202,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workloads",
             "name-manager",
             "proxy",
+            "flows",
             "monitor",
             "views",
         ],

@@ -278,6 +278,7 @@ mod tests {
             port: Some(port),
             namespace: Some("shop".to_owned()),
             name: Some("x".to_owned()),
+            ..MonitorEndpoint::default()
         };
         let sent = |address: [u8; 4], port| OriginalDestination {
             address: address.into(),
@@ -354,6 +355,7 @@ mod tests {
             port,
             namespace: name.map(|_| "shop".to_owned()),
             name: name.map(str::to_owned),
+            ..MonitorEndpoint::default()
         };
         let policy = ObjectRef {
             kind: "NetworkPolicy".to_owned(),
