@@ -376,6 +376,7 @@ impl Core {
         }
         let is_first_sync = in_sync && !self.node.enforcer.is_in_sync();
         self.observe_objects(&batch.updates, is_first_sync);
+        self.monitor.observe(&batch.updates);
         let names = self.names.observe(&batch.updates);
         // Workloads and host endpoints complete what the sources know of them.
         let registry = &mut self.workloads.registry;

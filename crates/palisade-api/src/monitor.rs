@@ -381,8 +381,7 @@ pub struct LostEvents {
     pub time: String,
     /// Where they were dropped from the report.
     pub cause: LossCause,
-    /// Number of packets; of flows that the kernel did not report, how often it was some, since their number is not
-    /// known.
+    /// Number of packets; of flows, of begins and ends, those of flows that no policy judges among them.
     pub count: u64,
     /// Their common reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]

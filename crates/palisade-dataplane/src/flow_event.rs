@@ -45,6 +45,7 @@ pub enum FlowPhase {
 pub struct FlowEventBatch {
     /// The events, in order.
     pub events: Vec<FlowEvent>,
-    /// Whether events were lost, before these or among them, because the reader was too slow. How many is not known.
-    pub has_lost: bool,
+    /// How many events were lost since the last batch because the reader was too slow. Events of flows that policy does
+    /// not judge are among them, if the dataplane cannot tell them apart.
+    pub lost: u64,
 }

@@ -220,6 +220,18 @@ impl Identities {
         self.addresses.nodes(address)
     }
 
+    /// The network sets with an entry for exactly this address.
+    pub(crate) fn network_sets_at(
+        &self,
+        address: IpAddr,
+    ) -> impl Iterator<Item = AddressOwnerSlot> {
+        let prefix = Prefix::host(address);
+        let network = self.networks.get(prefix);
+        network
+            .into_iter()
+            .flat_map(move |network| self.networks.network_sets(prefix, network))
+    }
+
     /// Queues a change of an address for the next recomputation.
     pub(crate) fn queue(&mut self, address: IpAddr, event: AddressEvent) {
         if matches!(event, AddressEvent::Node(..)) && EngineFault::NodeIgnored.is_injected() {

@@ -6,13 +6,13 @@ use crate::Engine;
 use crate::address_owner_labels::AddressOwnerLabels;
 use crate::applicable_rules::sort_policies;
 use crate::identities::IdentityKey;
-use crate::store::AddressOwnerSlot;
+use crate::store::{AddressOwnerId, AddressOwnerSlot};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
-    Direction, Endpoint, EndpointId, ObjectId, Order, Policy, PolicyId, Prefix, Profile, Protocol,
-    Selector, Str, Tier, TierDefault,
+    Direction, Endpoint, EndpointId, NetworkSetKind, ObjectId, Order, Policy, PolicyId, Prefix,
+    Profile, Protocol, Selector, Str, Tier, TierDefault,
 };
 use palisade_tables::{IdentityId, Point, PolicySetId};
 
@@ -349,5 +349,31 @@ impl Engine {
     pub fn address_owner(&self, address: IpAddr) -> Option<EndpointId> {
         let slot = self.graph.identities.owner(address)?;
         self.graph.objects.store.endpoint_id(slot)
+    }
+
+    /// A node that has an address; of several the first by name.
+    pub fn node_at(&self, address: IpAddr) -> Option<Str> {
+        let graph = &self.graph;
+        let nodes = graph.identities.nodes_at(address).iter();
+        let names = nodes.filter_map(|slot| match graph.objects.store.id(*slot)? {
+            AddressOwnerId::Node(name) => Some(name),
+            AddressOwnerId::Endpoint(_) | AddressOwnerId::NetworkSet(_) => None,
+        });
+        names.min()
+    }
+
+    /// The domain names, as far as rules have them, whose answers had an address; in the order of their names.
+    pub fn domain_names_at(&self, address: IpAddr) -> Vec<Str> {
+        let graph = &self.graph;
+        let sets = graph.identities.network_sets_at(address);
+        let names = sets.filter_map(|slot| match graph.objects.store.id(slot)? {
+            AddressOwnerId::NetworkSet(id) => {
+                let set = graph.objects.state.network_sets.get(&id)?;
+                (set.kind == NetworkSetKind::DomainName).then_some(id.name)
+            }
+            AddressOwnerId::Endpoint(_) | AddressOwnerId::Node(_) => None,
+        });
+        let names: BTreeSet<Str> = names.collect();
+        names.into_iter().collect()
     }
 }

@@ -3,14 +3,15 @@
 //! The line is that of the rule's present definition; a deleted rule has none.
 
 use super::attribution::{AuditAttribution, PacketAttribution};
+use super::service_addresses::ServiceAddresses;
 use palisade_api::{
-    HostStage, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, OriginalDestination,
-    PacketAudit, PacketEvent, PacketReason,
+    ControllerRef, HostStage, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef,
+    OriginalDestination, PacketAudit, PacketEvent, PacketReason,
 };
 use palisade_dataplane::PacketReport;
 use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::PolicyState;
-use palisade_model::{Action, Direction, L4, Policy, PolicyId, Rule, RuleOrigin, Str};
+use palisade_model::{Action, Direction, Endpoint, L4, Policy, PolicyId, Rule, RuleOrigin, Str};
 use palisade_node::clock::rfc3339_micros;
 use palisade_tables::{Packet, ReportReason, Verdict, VerdictCause};
 use std::net::IpAddr;
@@ -21,6 +22,34 @@ pub(super) struct PacketCause {
     pub(crate) reason: PacketReason,
     pub(crate) rule: Option<MonitorRule>,
     pub(crate) policies: Vec<ObjectRef>,
+}
+
+/// What controls a pod, as users name it: of a ReplicaSet that a Deployment or Rollout has made, that one. The name of
+/// such a ReplicaSet ends in the label of its pods. A node does not control its static pods.
+fn controller(pod: &Endpoint) -> Option<ControllerRef> {
+    let owner = pod.metadata.owner.as_ref()?;
+    let made_by = |label: &str| {
+        let hash = pod.labels.get(label)?;
+        owner.name.strip_suffix(&**hash)?.strip_suffix('-')
+    };
+    let maker = |kind: &str, name: &str| {
+        Some(ControllerRef {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+        })
+    };
+    match &*owner.kind {
+        "Node" => None,
+        "ReplicaSet" => match (
+            made_by("pod-template-hash"),
+            made_by("rollouts-pod-template-hash"),
+        ) {
+            (Some(name), _) => maker("Deployment", name),
+            (None, Some(name)) => maker("Rollout", name),
+            (None, None) => maker("ReplicaSet", &owner.name),
+        },
+        kind => maker(kind, &owner.name),
+    }
 }
 
 impl PacketCause {
@@ -37,6 +66,7 @@ impl PacketCause {
 /// What packets are judged by and named from.
 pub(crate) struct PacketContext<'a> {
     pub(crate) state: &'a PolicyState,
+    pub(crate) services: &'a ServiceAddresses,
     /// The name of this host's node.
     pub(crate) own_node: &'a Str,
 }
@@ -125,7 +155,11 @@ impl PacketContext<'_> {
                 Some(format!("{namespace}/{}", id.name))
             }),
             source: self.monitor_endpoint(packet.source, ports.map(|(port, _)| port), at),
-            destination: self.monitor_endpoint(packet.destination, ports.map(|(_, port)| port), at),
+            destination: self.destination_endpoint(
+                (packet.destination, ports.map(|(_, port)| port)),
+                packet.pre_dnat.map(|sent| sent.destination),
+                at,
+            ),
             original_destination: packet.pre_dnat.map(|sent| OriginalDestination {
                 address: sent.destination,
                 port: ports.map(|_| sent.port),
@@ -144,21 +178,54 @@ impl PacketContext<'_> {
         }
     }
 
+    /// An end with the names of its address at a time.
     pub(super) fn monitor_endpoint(
         &self,
         address: IpAddr,
         port: Option<u16>,
         at: Duration,
     ) -> MonitorEndpoint {
-        let holder = self.state.address_holder(address, at);
+        let engine = &self.state.engine;
+        let Some(holder) = self.state.address_holder(address, at) else {
+            let names = engine.domain_names_at(address).into_iter();
+            return MonitorEndpoint {
+                address: address.to_string(),
+                port,
+                node: engine.node_at(address).map(|name| name.to_string()),
+                names: names
+                    .take(MonitorEndpoint::MAX_NAMES)
+                    .map(|name| name.to_string())
+                    .collect(),
+                ..MonitorEndpoint::default()
+            };
+        };
+        let workload = engine.endpoint(&holder);
+        let labels = workload.as_ref().map(|workload| {
+            let labels = workload.labels.iter();
+            labels.map(|(key, value)| (key.to_string(), value.to_string()))
+        });
         MonitorEndpoint {
             address: address.to_string(),
             port,
-            namespace: holder
-                .as_ref()
-                .and_then(|id| Some(id.namespace.as_deref()?.to_owned())),
-            name: holder.map(|id| id.name.to_string()),
+            namespace: holder.namespace.as_deref().map(str::to_owned),
+            name: Some(holder.name.to_string()),
+            controller: workload.as_ref().and_then(controller),
+            labels: labels.map(Iterator::collect).unwrap_or_default(),
             ..MonitorEndpoint::default()
+        }
+    }
+
+    /// A destination with the names of its address at a time, and the Service that a packet sent to this address, if its
+    /// destination was translated, was for.
+    pub(super) fn destination_endpoint(
+        &self,
+        (address, port): (IpAddr, Option<u16>),
+        original: Option<IpAddr>,
+        at: Duration,
+    ) -> MonitorEndpoint {
+        MonitorEndpoint {
+            service: self.services.service(original.unwrap_or(address)),
+            ..self.monitor_endpoint(address, port, at)
         }
     }
 

@@ -140,7 +140,11 @@ impl PacketContext<'_> {
             began: began.map(rfc3339_micros),
             ended: ended.map(rfc3339_micros),
             source: self.monitor_endpoint(packet.source, ports.map(|(port, _)| port), at),
-            destination: self.monitor_endpoint(packet.destination, ports.map(|(_, port)| port), at),
+            destination: self.destination_endpoint(
+                (packet.destination, ports.map(|(_, port)| port)),
+                packet.pre_dnat.map(|sent| sent.destination),
+                at,
+            ),
             translation: is_translated.then_some(FlowTranslation {
                 original_destination,
                 translated_source,

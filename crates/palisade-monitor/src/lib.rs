@@ -16,6 +16,7 @@ mod flow;
 pub mod flow_watch;
 mod hub;
 pub mod packet_queue;
+mod service_addresses;
 
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 use event::{PacketCause, PacketContext};
@@ -26,12 +27,13 @@ use palisade_dataplane::{FlowEventBatch, PacketReport, PacketReportBatch};
 use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_flows::recent::RecentLines;
-use palisade_model::{Direction, Str};
+use palisade_model::{Direction, Str, Update};
 use palisade_node::clock::{Clock, rfc3339_micros};
 use palisade_node::rate_limit::{RateLimit, RateLimiter};
 use palisade_tables::{ReportReason, VerdictCause};
+use service_addresses::ServiceAddresses;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 /// The minimum interval between loss reports.
@@ -48,6 +50,7 @@ const PACKETS_PER_READ: usize = 32;
 pub struct SharedMonitor {
     view: SharedPolicy,
     own_node: Str,
+    services: Arc<RwLock<ServiceAddresses>>,
     monitor: Arc<Mutex<Monitor>>,
 }
 
@@ -64,12 +67,23 @@ impl SharedMonitor {
         SharedMonitor {
             view,
             own_node,
+            services: Arc::default(),
             monitor: Arc::new(Mutex::new(Monitor::new(rate, clock, recent))),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Monitor> {
         self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in changed objects: the Services, of which flows have the names.
+    pub fn observe(&self, updates: &[Update]) {
+        let services = self.services.write();
+        (services.unwrap_or_else(PoisonError::into_inner)).observe(updates);
+    }
+
+    fn services(&self) -> RwLockReadGuard<'_, ServiceAddresses> {
+        self.services.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the rate limit of each rule.
@@ -92,9 +106,10 @@ impl SharedMonitor {
         let packets = std::mem::take(&mut batch.reports.packets);
         let is_idle = packets.is_empty();
         for packets in packets.chunks(PACKETS_PER_READ) {
-            let state = self.view.read();
+            let (state, services) = (self.view.read(), self.services());
             let context = PacketContext {
                 state: &state,
+                services: &services,
                 own_node: &self.own_node,
             };
             let mut monitor = self.lock();
@@ -102,9 +117,10 @@ impl SharedMonitor {
                 monitor.report_packet(report, &context);
             }
         }
-        let state = self.view.read();
+        let (state, services) = (self.view.read(), self.services());
         let context = PacketContext {
             state: &state,
+            services: &services,
             own_node: &self.own_node,
         };
         self.lock().report_batch_losses(batch, is_idle, &context);
@@ -120,9 +136,10 @@ impl SharedMonitor {
         }
         drop(monitor);
         for events in batch.events.chunks(PACKETS_PER_READ) {
-            let state = self.view.read();
+            let (state, services) = (self.view.read(), self.services());
             let context = PacketContext {
                 state: &state,
+                services: &services,
                 own_node: &self.own_node,
             };
             let mut monitor = self.lock();
@@ -133,7 +150,7 @@ impl SharedMonitor {
                 monitor.keep(now, || MonitorLine::Flow(Box::new(record)));
             }
         }
-        if batch.has_lost {
+        if batch.lost > 0 {
             let mut monitor = self.lock();
             // The ends of some may be among what was lost.
             monitor.open_flows.clear();
@@ -142,7 +159,7 @@ impl SharedMonitor {
                 api_version: palisade_api::api_version(),
                 time: rfc3339_micros(now),
                 cause: LossCause::Flows,
-                count: 1,
+                count: batch.lost,
                 reason: None,
                 rule: None,
                 policies: Vec::new(),

@@ -30,25 +30,18 @@ impl FlowReader {
         FlowReader { events, config }
     }
 
-    /// The events that wait, at least one if it comes within the time; `None` if there are none.
+    /// The events that wait, at least one or a loss if it comes within the time; `None` if there are none.
     pub(crate) fn next(
         &mut self,
         timeout: Duration,
     ) -> Result<Option<FlowEventBatch>, DriverError> {
         let mut batch = FlowEventBatch::default();
-        let mut event = self.events.next_event(Some(timeout))?;
-        if event.is_none() {
-            return Ok(None);
-        }
         let mut remaining = BATCH;
+        let mut event = self.events.next_event(Some(timeout))?;
         while let Some(next) = event {
             let (phase, record) = match next {
                 ConntrackEvent::Began(record) => (FlowPhase::Began, record),
                 ConntrackEvent::Ended(record) => (FlowPhase::Ended, record),
-                ConntrackEvent::Overrun => {
-                    batch.has_lost = true;
-                    break;
-                }
             };
             if self.is_judged(&record) {
                 batch.events.push(flow_event(phase, &record));
@@ -59,7 +52,9 @@ impl FlowReader {
             }
             event = self.events.next_event(Some(Duration::ZERO))?;
         }
-        Ok(Some(batch))
+        batch.lost = u64::from(self.events.take_lost()?);
+        let is_quiet = remaining == BATCH && batch.lost == 0;
+        Ok((!is_quiet).then_some(batch))
     }
 
     /// Whether the table has let this flow pass: its mark has a generation. Flows of other zones are other programs'.

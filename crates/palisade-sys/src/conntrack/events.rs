@@ -1,7 +1,7 @@
 //! Notifications of connections that begin and end.
 //!
 //! Promises: an event has both tuples, the mark at that moment, and what the kernel counted and timed; notifications
-//! that the kernel could not deliver are told as [`ConntrackEvent::Overrun`]. Changes of state, of which a connection
+//! that the kernel could not deliver are counted ([`KernelConntrackEvents::take_lost`]). Changes of state, of which a connection
 //! has several, are not subscribed to: the kernel builds no message for them.
 //!
 //! Never: switches accounting or timestamps on, or changes an entry.
@@ -30,14 +30,14 @@ pub enum ConntrackEvent {
     Began(ConntrackRecord),
     /// A connection that is tracked no longer.
     Ended(ConntrackRecord),
-    /// Notifications were lost because the reader was too slow.
-    Overrun,
 }
 
 /// The notifications of one namespace.
 #[derive(Debug)]
 pub struct KernelConntrackEvents {
     socket: NetlinkSocket,
+    /// The lost notifications that have been told, modulo 2^32.
+    told: u32,
 }
 
 impl KernelConntrackEvents {
@@ -49,7 +49,7 @@ impl KernelConntrackEvents {
         let groups = [NFNLGRP_CONNTRACK_NEW, NFNLGRP_CONNTRACK_DESTROY];
         let socket = NetlinkSocket::open(netns, NetlinkFamily::Netfilter, &groups)?;
         socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
-        Ok(Self { socket })
+        Ok(Self { socket, told: 0 })
     }
 
     /// The next notification; `None` if there was none within `timeout` (`None` waits without limit).
@@ -77,12 +77,24 @@ impl KernelConntrackEvents {
                     }
                 }
                 Ok(None) => return Ok(None),
-                Err(error) if error.errno == Errno::ENOBUFS => {
-                    return Ok(Some(ConntrackEvent::Overrun));
-                }
+                // The count has them.
+                Err(error) if error.errno == Errno::ENOBUFS => {}
                 Err(error) => return Err(self.listen_error(error)),
             }
         }
+    }
+
+    /// How many notifications the kernel could not deliver since the last call: begins and ends, of every connection of
+    /// the namespace.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn take_lost(&mut self) -> Result<u32, ConntrackError> {
+        let dropped = (self.socket.dropped_messages())
+            .map_err(|errno| self.listen_error(KernelError::from(errno)))?;
+        let lost = dropped.wrapping_sub(self.told);
+        self.told = dropped;
+        Ok(lost)
     }
 
     fn listen_error(&self, error: KernelError) -> ConntrackError {

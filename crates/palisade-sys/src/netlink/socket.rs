@@ -298,6 +298,30 @@ impl NetlinkSocket {
             .or_else(|_| setsockopt(&self.fd, RcvBuf, &bytes));
     }
 
+    /// How many messages the kernel could not queue for this socket since it was opened, modulo 2^32.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub(crate) fn dropped_messages(&self) -> Result<u32, Errno> {
+        /// The place of the count, and the number of values. Source: `linux/sock_diag.h`, `SK_MEMINFO_DROPS`.
+        const DROPS: usize = 8;
+        const VALUES: usize = 9;
+        let mut values = [0_u32; VALUES];
+        let mut length = size_of_val(&values) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to `values`, which is that large, and the length it wrote.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                (&raw mut values).cast(),
+                &raw mut length,
+            )
+        };
+        Errno::result(result)?;
+        Ok(values[DROPS])
+    }
+
     /// Makes the kernel drop notifications caused through the socket with port id `port`.
     pub(crate) fn ignore_port(&self, port: u32) -> Result<(), OpenError> {
         attach_port_filter(&self.fd, port).map_err(|errno| OpenError::Socket {

@@ -9,7 +9,7 @@ use crate::client::ApiClient;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use palisade_api::{
     FlowIcmp, FlowRecord, FlowState, LossCause, LostEvents, MonitorEndpoint, MonitorLine,
-    MonitorRule, ObjectRef, OriginalDestination, PacketEvent, PacketReason, path,
+    MonitorRule, ObjectRef, OriginalDestination, PacketEvent, PacketReason, ServiceRef, path,
 };
 use palisade_text::{printable, printable_json};
 use std::io::{self, Write};
@@ -188,8 +188,8 @@ fn flow_text(flow: &FlowRecord) -> String {
 fn lost_text(lost: &LostEvents) -> String {
     let cause = match lost.cause {
         LossCause::Flows => {
-            let text = "flows began or ended faster than the kernel could report them, times";
-            return format!("{} {text}: {}", lost.time, lost.count);
+            let text = "more begins and ends of flows came faster than the agent reads them";
+            return format!("{} {} {text}", lost.time, lost.count);
         }
         LossCause::Kernel => "not reported by the kernel",
         LossCause::Agent => "dropped by the agent's queue",
@@ -208,10 +208,17 @@ fn endpoint_text(end: &MonitorEndpoint) -> String {
     let mut out = match (&end.namespace, &end.name) {
         (Some(namespace), Some(name)) => format!("{namespace}/{name} ({})", end.address),
         (None, Some(name)) => format!("{name} ({})", end.address),
-        _ => end.address.clone(),
+        (_, None) => match (&end.node, &end.names[..]) {
+            (Some(node), _) => format!("node {node} ({})", end.address),
+            (None, []) => end.address.clone(),
+            (None, names) => format!("{} ({})", names.join(", "), end.address),
+        },
     };
     if let Some(port) = end.port {
         out.push_str(&format!(" port {port}"));
+    }
+    if let Some(ServiceRef { namespace, name }) = &end.service {
+        out.push_str(&format!(" of Service {namespace}/{name}"));
     }
     out
 }

@@ -78,6 +78,7 @@ pub(crate) fn cases() -> Vec<BenchCase> {
     cases.extend(KINDS.map(|kind| by_rules(kind, Family::V6)));
     cases.extend([KINDS[0], KINDS[3]].map(of_foreign_traffic));
     cases.extend([KINDS[0], KINDS[3]].map(beside_names));
+    cases.extend([KINDS[0], KINDS[1], KINDS[3]].map(followed));
     cases
 }
 
@@ -200,6 +201,35 @@ fn beside_names(kind: LoadKind) -> BenchCase {
                 HostSetup::Beside(NamesBeside::Without),
                 HostSetup::Tracking,
                 HostSetup::Beside(NamesBeside::With),
+            ];
+            compare(&hosts, kind, Family::V4, samples)
+        }),
+    }
+}
+
+/// What flows pay for being followed.
+fn followed(kind: LoadKind) -> BenchCase {
+    let name = format!("flows/{}", kind.name);
+    let [plain, off, on] = ["plain", "off", "on"].map(|host| format!("{name}/{host}"));
+    let figures = vec![
+        Figure::of(plain.clone(), kind.unit),
+        ratio(off.clone(), &plain, None),
+        ratio(format!("{name}/conntrack"), &plain, None),
+        ratio(on, &plain, None),
+        ratio(name.clone(), &off, None).with_reference("aim", 0.97),
+    ];
+    BenchCase {
+        name: name.clone(),
+        figures,
+        processes: 1,
+        asks_the_oracle: false,
+        limits: 3,
+        measure: Box::new(move |_, samples| {
+            let hosts = [
+                HostSetup::Plain,
+                HostSetup::Rules(1),
+                HostSetup::Tracking,
+                HostSetup::Followed,
             ];
             compare(&hosts, kind, Family::V4, samples)
         }),

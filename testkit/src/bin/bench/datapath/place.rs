@@ -16,6 +16,9 @@ use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 const CLIENT: [&str; 2] = ["10.66.0.1", "fd66::1"];
@@ -41,6 +44,8 @@ pub(super) enum HostSetup {
     Foreign(ForeignHost),
     /// It enforces one rule at either end, and policy of another workload.
     Beside(NamesBeside),
+    /// It enforces one rule at either end, and tells somebody of every flow.
+    Followed,
 }
 
 impl fmt::Display for HostSetup {
@@ -52,6 +57,7 @@ impl fmt::Display for HostSetup {
             HostSetup::Networks(n) => write!(f, "a host with rules of {n} networks"),
             HostSetup::Foreign(host) => write!(f, "a host that forwards, {}", host.name()),
             HostSetup::Beside(names) => write!(f, "a host {} names of another", names.name()),
+            HostSetup::Followed => f.write_str("a host whose flows are followed"),
         }
     }
 }
@@ -63,6 +69,42 @@ pub(super) struct DatapathLab {
     client: NodeId,
     server: NodeId,
     _dataplane: Option<NftDataplane>,
+    _follower: Option<FlowFollower>,
+}
+
+/// Reads the flows of a host, until dropped.
+struct FlowFollower {
+    is_done: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl FlowFollower {
+    fn start(dataplane: &NftDataplane) -> Result<Self, String> {
+        let flows = dataplane.flow_events().map_err(|error| chain(&error))?;
+        let mut flows = (flows.into_iter().next()).ok_or("the dataplane reports no flows")?;
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let read = move || {
+            while !done.load(Ordering::Relaxed) {
+                if flows.wait(Duration::from_millis(100)).is_err() {
+                    break;
+                }
+            }
+        };
+        Ok(FlowFollower {
+            is_done,
+            reader: Some(std::thread::spawn(read)),
+        })
+    }
+}
+
+impl Drop for FlowFollower {
+    fn drop(&mut self) {
+        self.is_done.store(true, Ordering::Relaxed);
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
 }
 
 fn error_text(error: lab::LabError) -> String {
@@ -98,8 +140,13 @@ impl DatapathLab {
                 load_rules(&lab, TRANSLATING)?;
                 Some(enforce(&lab, names.updates()?)?)
             }
+            HostSetup::Followed => Some(enforce(&lab, updates(&by_label(1)))?),
             HostSetup::Rules(rules) => Some(enforce(&lab, updates(&by_label(rules)))?),
             HostSetup::Networks(nets) => Some(enforce(&lab, updates(&by_network(nets)))?),
+        };
+        let follower = match (&dataplane, host) {
+            (Some(dataplane), HostSetup::Followed) => Some(FlowFollower::start(dataplane)?),
+            _ => None,
         };
         Ok(DatapathLab {
             lab,
@@ -107,6 +154,7 @@ impl DatapathLab {
             client,
             server,
             _dataplane: dataplane,
+            _follower: follower,
         })
     }
 
@@ -159,7 +207,12 @@ impl DatapathLab {
         let refused = refused.err().map(|error| error.kind());
         let passes = refused == Some(std::io::ErrorKind::ConnectionRefused);
         match self.host {
-            HostSetup::Rules(_) | HostSetup::Networks(_) | HostSetup::Beside(_) if passes => {
+            HostSetup::Rules(_)
+            | HostSetup::Networks(_)
+            | HostSetup::Beside(_)
+            | HostSetup::Followed
+                if passes =>
+            {
                 Err(format!("{}: what no rule allows passes", self.host))
             }
             HostSetup::Plain
