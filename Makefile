@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-chained demo-hosts demo-cluster conformance test quick build bench bench-engine bench-datapath differential faults package image manifests fmt docs lint mutants fuzz upgrade upgrade-fixture setup
 
-export CASES KERNEL_CASES SEED FRESH_SEED LOAD_EDITS LOAD_KILLS LOAD_LOOKUPS FUZZ_SECONDS TARGET_NAME NO_SKIPS BASE FILES SHARD JOBS
+export CASES KERNEL_CASES SEED FRESH_SEED LOAD_EDITS LOAD_KILLS LOAD_LOOKUPS LOAD_FLOWS FUZZ_SECONDS TARGET_NAME NO_SKIPS BASE FILES SHARD JOBS
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
