@@ -46,6 +46,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The number of recent packets and flows that are kept for readers, about 1 KB each.
+const RECENT_LINES: usize = 16_384;
 /// After a batch of at least this many updates, and after the first synchronisation, freed memory is returned to
 /// the kernel.
 const LARGE_BATCH: usize = 2_000;
@@ -185,8 +187,7 @@ impl Core {
             view,
             own_node_name(&config.nodes),
             Arc::clone(&clock),
-            (config.monitor.follows_flows)
-                .then(|| RecentLines::new(config.monitor.recent_lines as usize)),
+            (config.monitor.follows_flows).then(|| RecentLines::new(RECENT_LINES)),
         );
         let workloads = workloads(&config, network, Arc::clone(&clock));
         let forwarding = Forwarding::new(&config.workloads, &config.state, forwarding);

@@ -179,4 +179,7 @@ fn find_contradictions(sections: &ParsedSections, contradictions: &mut Contradic
     if let Some(etcd) = &sections.etcd {
         etcd.find_contradictions(contradictions);
     }
+    if let (Some(hubble), Some(monitor)) = (&sections.hubble, &sections.monitor) {
+        hubble.find_contradictions(monitor.follows_flows, contradictions);
+    }
 }

