@@ -37,6 +37,7 @@ use palisade_node::subsystem::{ObjectChanges, Repairs, RunSubsystem, Runner, Sub
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_source::{SourceHandle, UpdateBatch};
 use palisade_sys::fault;
+use palisade_text::error_chain;
 use palisade_views::{CoreSnapshot, StartupRecord};
 use palisade_workloads::workloads::attach::AttachRequest;
 use palisade_workloads::workloads::deletions::run_queued_deletions;
@@ -303,10 +304,27 @@ impl Core {
         for subsystem in &mut self.subsystems {
             subsystem.host_changed(changes, detected_at);
         }
+        self.find_host_addresses();
         let updates = self.workloads.find_host_interfaces();
         if !updates.is_empty() {
             self.node.enforcer.policy.record_change(detected_at);
             self.node.enforcer.apply(updates);
+        }
+    }
+
+    /// Tells the monitor the addresses of this host, by which it knows flows of the host itself.
+    fn find_host_addresses(&mut self) {
+        if self.monitor.recent().is_none() {
+            return;
+        }
+        match self.workloads.network.interface_addresses() {
+            Ok(addresses) => {
+                let addresses = addresses.into_iter().map(|(address, _)| address);
+                self.monitor.set_host_addresses(addresses.collect());
+            }
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "reading the addresses of this host failed; flows of new addresses of the host have no names");
+            }
         }
     }
 

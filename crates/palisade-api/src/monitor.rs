@@ -273,10 +273,10 @@ pub struct FlowRecord {
     /// The ICMP header of its first packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp: Option<FlowIcmp>,
-    /// What let it leave its source; absent where it is no workload of this host.
+    /// What let it leave its source; absent where that is neither a workload of this host nor the host with policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<FlowDecision>,
-    /// What let it reach its destination; absent where it is no workload of this host.
+    /// What let it reach its destination; absent where that is neither a workload of this host nor the host with policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<FlowDecision>,
     /// What it carried; absent where the kernel does not count (`nf_conntrack_acct`).
@@ -322,6 +322,9 @@ pub struct FlowDecision {
     /// Where no rule decided, the policies that apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<ObjectRef>,
+    /// The stage at which a host endpoint decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<HostStage>,
     /// The verdict if nothing were in audit; absent where nothing in audit applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<PacketAudit>,

@@ -3,7 +3,7 @@
 //! The line is that of the rule's present definition; a deleted rule has none.
 
 use super::attribution::{AuditAttribution, PacketAttribution};
-use super::service_addresses::ServiceAddresses;
+use super::known_addresses::KnownAddresses;
 use palisade_api::{
     ControllerRef, HostStage, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef,
     OriginalDestination, PacketAudit, PacketEvent, PacketReason,
@@ -66,7 +66,7 @@ impl PacketCause {
 /// What packets are judged by and named from.
 pub(crate) struct PacketContext<'a> {
     pub(crate) state: &'a PolicyState,
-    pub(crate) services: &'a ServiceAddresses,
+    pub(crate) addresses: &'a KnownAddresses,
     /// The name of this host's node.
     pub(crate) own_node: &'a Str,
 }
@@ -191,7 +191,10 @@ impl PacketContext<'_> {
             return MonitorEndpoint {
                 address: address.to_string(),
                 port,
-                node: engine.node_at(address).map(|name| name.to_string()),
+                node: match self.addresses.is_of_host(address) {
+                    true => Some(self.own_node.to_string()),
+                    false => engine.node_at(address).map(|name| name.to_string()),
+                },
                 names: names
                     .take(MonitorEndpoint::MAX_NAMES)
                     .map(|name| name.to_string())
@@ -224,7 +227,7 @@ impl PacketContext<'_> {
         at: Duration,
     ) -> MonitorEndpoint {
         MonitorEndpoint {
-            service: self.services.service(original.unwrap_or(address)),
+            service: self.addresses.service(original.unwrap_or(address)),
             ..self.monitor_endpoint(address, port, at)
         }
     }

@@ -1,41 +1,26 @@
-//! Flows that policy let pass: attributes each end to a rule, by judging the first packet again.
+//! The records of flows that policy let pass, when they begin and when they end.
 //!
 //! Promises: a flow is attributed to the rules of tables that let it pass when it was told, or to none. The kernel does not
 //! tell when a flow began until it ends: if the rules change between a begin and its notification, and both let it pass,
-//! the later rule is named. The interfaces of its
-//! ends are those of the workloads that had its addresses then: connection tracking does not know them.
+//! the later rule is named. The record of an end has the names and the rules of its begin, if that was seen.
 //!
-//! Never: names a rule of a host endpoint, which is judged by interface.
+//! Never: judges (`flow_decision`).
 
-use super::attribution::AuditAttribution;
 use super::event::PacketContext;
 use palisade_api::{
-    FlowDecision, FlowIcmp, FlowRecord, FlowState, FlowTraffic, FlowTranslation,
-    OriginalDestination, PacketReason,
+    FlowIcmp, FlowRecord, FlowState, FlowTraffic, FlowTranslation, OriginalDestination,
 };
 use palisade_dataplane::{FlowEvent, FlowPhase};
-use palisade_model::{Direction, L4, Protocol, Str};
+use palisade_model::{L4, Protocol};
 use palisade_node::clock::rfc3339_micros;
-use palisade_tables::{CounterValue, DirectionVerdict, Packet, PastTables, RuleId, VerdictCause};
+use palisade_tables::{CounterValue, Packet};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// The interface of an end that is no workload of this host: no interface has this name.
-const OUTSIDE: &str = "";
 /// The greatest number of open flows whose begin is remembered, about 1 KB each. The end of any other is attributed by
 /// the tables of its end.
 const MAX_OPEN: usize = 20_000;
-
-/// How tables judge the ends of a flow; `None` at an end where no policy decides.
-type FlowVerdicts = [Option<EndVerdict>; 2];
-
-/// How tables judge one end of a flow.
-struct EndVerdict {
-    cause: Arc<VerdictCause>,
-    audit: Option<AuditAttribution>,
-}
 
 /// The flows that have begun and not ended, with their records: the rules that let a flow pass are those of its begin,
 /// when its ends existed.
@@ -114,7 +99,7 @@ impl PacketContext<'_> {
         };
         // Policy judged its first packet; of a flow whose begin is not known, the last one is the best guess.
         let at = began.or(ended).unwrap_or(now);
-        let packet = self.with_interfaces(&event.first, at);
+        let packet = &event.first;
         let ports = match packet.l4 {
             L4::Ports {
                 source,
@@ -130,7 +115,7 @@ impl PacketContext<'_> {
             .translated_source
             .map(|(address, port)| endpoint(address, ports.map(|_| port)));
         let is_translated = original_destination.is_some() || translated_source.is_some();
-        let [egress, ingress] = self.flow_decisions(&packet, at);
+        let [egress, ingress] = self.flow_decisions(packet, at);
         FlowRecord {
             api_version: palisade_api::api_version(),
             state: match event.phase {
@@ -159,82 +144,4 @@ impl PacketContext<'_> {
             traffic: event.traffic.map(flow_traffic),
         }
     }
-
-    /// The packet with the interfaces of the workloads of this host at its ends.
-    fn with_interfaces(&self, packet: &Packet, at: Duration) -> Packet {
-        let interface = |address| -> Option<Str> {
-            let holder = self.state.address_holder(address, at)?;
-            self.state.engine.endpoint(&holder)?.interface
-        };
-        let outside = || OUTSIDE.into();
-        Packet {
-            input_interface: Some(interface(packet.source).unwrap_or_else(outside)),
-            output_interface: Some(interface(packet.destination).unwrap_or_else(outside)),
-            ..packet.clone()
-        }
-    }
-
-    /// What let a flow leave its source and reach its destination, by the first tables of its time that let it pass.
-    fn flow_decisions(&self, packet: &Packet, at: Duration) -> [Option<FlowDecision>; 2] {
-        let mut states = self.state.states_at(at).into_iter();
-        let passing = states.find_map(|(tables, revision, past)| {
-            Some((flow_verdicts(&tables, packet)?, revision, past))
-        });
-        if let Some((verdicts, revision, stale)) = passing {
-            return verdicts.map(|end| {
-                let EndVerdict { cause, audit } = end?;
-                let cause = self.cause(&cause);
-                Some(FlowDecision {
-                    reason: cause.reason,
-                    rule: cause.rule,
-                    policies: cause.policies,
-                    audit: audit.map(|audit| self.packet_audit(&audit)),
-                    revision: Some(revision),
-                    stale,
-                })
-            });
-        }
-        let is_workload = |interface: &Option<Str>| interface.as_deref() != Some(OUTSIDE);
-        let unknown = || FlowDecision {
-            reason: PacketReason::Unknown,
-            rule: None,
-            policies: Vec::new(),
-            audit: None,
-            revision: None,
-            stale: false,
-        };
-        [&packet.input_interface, &packet.output_interface]
-            .map(|interface| is_workload(interface).then(unknown))
-    }
-}
-
-/// How these tables judge the ends of a flow; `None` if they do not let it pass.
-fn flow_verdicts(tables: &PastTables<'_>, packet: &Packet) -> Option<FlowVerdicts> {
-    let causes = |rules: &[RuleId]| -> Vec<Arc<VerdictCause>> {
-        let causes = rules.iter().filter_map(|rule| tables.rule(*rule));
-        causes.cloned().collect()
-    };
-    let judge = |direction| -> Option<Option<EndVerdict>> {
-        let evaluation = match tables.judge_direction(packet, direction) {
-            DirectionVerdict::Evaluated(evaluation) => evaluation,
-            DirectionVerdict::NoPoint => return None,
-            DirectionVerdict::Unmanaged
-            | DirectionVerdict::HostOrigin
-            | DirectionVerdict::Hairpin
-            | DirectionVerdict::Failsafe => return Some(None),
-        };
-        let audit = evaluation.cell.audit.as_ref();
-        evaluation.cell.verdict.passes().then(|| {
-            // Without a cause, no policy applies.
-            let cause = causes(&evaluation.cell.causes).pop()?;
-            Some(EndVerdict {
-                cause,
-                audit: audit.map(|audit| AuditAttribution {
-                    verdict: audit.verdict,
-                    causes: causes(&audit.causes),
-                }),
-            })
-        })
-    };
-    Some([judge(Direction::Egress)?, judge(Direction::Ingress)?])
 }

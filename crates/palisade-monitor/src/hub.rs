@@ -405,6 +405,7 @@ mod tests {
                 reason: PacketReason::Rule,
                 rule: None,
                 policies: Vec::new(),
+                stage: None,
                 audit: Some(denied),
                 revision: Some(1),
                 stale: false,

@@ -13,15 +13,17 @@
 pub mod attribution;
 mod event;
 mod flow;
+mod flow_decision;
 pub mod flow_watch;
 mod hub;
+mod known_addresses;
 pub mod packet_queue;
-mod service_addresses;
 
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 use event::{PacketCause, PacketContext};
 use flow::OpenFlows;
 use hub::MonitorHub;
+use known_addresses::KnownAddresses;
 use palisade_api::{LossCause, LostEvents, MonitorLine, MonitorQuery};
 use palisade_dataplane::{FlowEventBatch, PacketReport, PacketReportBatch};
 use palisade_enforcer::packet_reason::packet_reason;
@@ -31,8 +33,8 @@ use palisade_model::{Direction, Str, Update};
 use palisade_node::clock::{Clock, rfc3339_micros};
 use palisade_node::rate_limit::{RateLimit, RateLimiter};
 use palisade_tables::{ReportReason, VerdictCause};
-use service_addresses::ServiceAddresses;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -50,7 +52,7 @@ const PACKETS_PER_READ: usize = 32;
 pub struct SharedMonitor {
     view: SharedPolicy,
     own_node: Str,
-    services: Arc<RwLock<ServiceAddresses>>,
+    addresses: Arc<RwLock<KnownAddresses>>,
     monitor: Arc<Mutex<Monitor>>,
 }
 
@@ -67,7 +69,7 @@ impl SharedMonitor {
         SharedMonitor {
             view,
             own_node,
-            services: Arc::default(),
+            addresses: Arc::default(),
             monitor: Arc::new(Mutex::new(Monitor::new(rate, clock, recent))),
         }
     }
@@ -78,12 +80,18 @@ impl SharedMonitor {
 
     /// Takes in changed objects: the Services, of which flows have the names.
     pub fn observe(&self, updates: &[Update]) {
-        let services = self.services.write();
-        (services.unwrap_or_else(PoisonError::into_inner)).observe(updates);
+        let addresses = self.addresses.write();
+        (addresses.unwrap_or_else(PoisonError::into_inner)).observe(updates);
     }
 
-    fn services(&self) -> RwLockReadGuard<'_, ServiceAddresses> {
-        self.services.read().unwrap_or_else(PoisonError::into_inner)
+    /// Sets the addresses of this host.
+    pub fn set_host_addresses(&self, host: BTreeSet<IpAddr>) {
+        let addresses = self.addresses.write();
+        (addresses.unwrap_or_else(PoisonError::into_inner)).set_host(host);
+    }
+
+    fn addresses(&self) -> RwLockReadGuard<'_, KnownAddresses> {
+        (self.addresses.read()).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the rate limit of each rule.
@@ -106,10 +114,10 @@ impl SharedMonitor {
         let packets = std::mem::take(&mut batch.reports.packets);
         let is_idle = packets.is_empty();
         for packets in packets.chunks(PACKETS_PER_READ) {
-            let (state, services) = (self.view.read(), self.services());
+            let (state, addresses) = (self.view.read(), self.addresses());
             let context = PacketContext {
                 state: &state,
-                services: &services,
+                addresses: &addresses,
                 own_node: &self.own_node,
             };
             let mut monitor = self.lock();
@@ -117,10 +125,10 @@ impl SharedMonitor {
                 monitor.report_packet(report, &context);
             }
         }
-        let (state, services) = (self.view.read(), self.services());
+        let (state, addresses) = (self.view.read(), self.addresses());
         let context = PacketContext {
             state: &state,
-            services: &services,
+            addresses: &addresses,
             own_node: &self.own_node,
         };
         self.lock().report_batch_losses(batch, is_idle, &context);
@@ -136,10 +144,10 @@ impl SharedMonitor {
         }
         drop(monitor);
         for events in batch.events.chunks(PACKETS_PER_READ) {
-            let (state, services) = (self.view.read(), self.services());
+            let (state, addresses) = (self.view.read(), self.addresses());
             let context = PacketContext {
                 state: &state,
-                services: &services,
+                addresses: &addresses,
                 own_node: &self.own_node,
             };
             let mut monitor = self.lock();

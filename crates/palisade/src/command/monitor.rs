@@ -169,10 +169,14 @@ fn flow_text(flow: &FlowRecord) -> String {
             continue;
         };
         let reason = match (decision.reason, &decision.rule) {
-            (PacketReason::Unknown, _) => "rule unknown: policy changed".to_owned(),
+            (PacketReason::Unknown, _) => "an unknown rule".to_owned(),
             (reason, rule) => reason_text(reason, rule.as_ref(), &decision.policies),
         };
-        out.push_str(&format!("{separator} {direction} by {reason}"));
+        let host = match decision.stage {
+            Some(stage) => format!(" of the host, stage {stage},"),
+            None => String::new(),
+        };
+        out.push_str(&format!("{separator} {direction}{host} by {reason}"));
         separator = ';';
         if let Some(audit) = &decision.audit {
             let reason = reason_text(audit.reason, audit.rule.as_ref(), &audit.policies);
@@ -301,6 +305,7 @@ mod tests {
             reason,
             rule,
             policies: Vec::new(),
+            stage: None,
             audit: None,
             revision: None,
             stale: false,
@@ -350,7 +355,7 @@ mod tests {
             flow_text(&flow),
             "T2 ended   shop/x (10.0.0.9) port 40000 -> shop/x (10.0.0.1) port 5432 TCP \
              (sent to 10.96.0.1 port 80) (seen from 192.0.2.1 port 61000), sent 3 packets, 180 bytes, \
-             received 2 packets, 120 bytes: egress by rule unknown: policy changed; \
+             received 2 packets, 120 bytes: egress by an unknown rule; \
              ingress by NetworkPolicy shop/db rule 1 (db.yaml:4) (rules changed since)"
         );
     }

@@ -1,4 +1,4 @@
-//! Which Service has which cluster address, for the names of destinations.
+//! Which addresses are cluster addresses of Services, and which are this host's: for the names of the ends of flows.
 //!
 //! Promises: a change costs what it concerns; of two Services with the same address, which a cluster does not have, the
 //! last by name is named. Never: decides anything.
@@ -11,14 +11,15 @@ use std::net::IpAddr;
 /// The name of a Service: namespace and name.
 type ServiceName = (Str, Str);
 
-/// The Services by their addresses.
+/// Services by their addresses, and the addresses of this host.
 #[derive(Default)]
-pub(super) struct ServiceAddresses {
+pub(super) struct KnownAddresses {
     addresses: BTreeMap<ServiceName, Vec<IpAddr>>,
     services: BTreeMap<IpAddr, BTreeSet<ServiceName>>,
+    host: BTreeSet<IpAddr>,
 }
 
-impl ServiceAddresses {
+impl KnownAddresses {
     /// Takes updates in.
     pub(super) fn observe(&mut self, updates: &[Update]) {
         for update in updates {
@@ -59,6 +60,16 @@ impl ServiceAddresses {
         self.addresses.insert(service, addresses.to_vec());
     }
 
+    /// Sets the addresses of this host.
+    pub(super) fn set_host(&mut self, addresses: BTreeSet<IpAddr>) {
+        self.host = addresses;
+    }
+
+    /// Whether an address is one of this host.
+    pub(super) fn is_of_host(&self, address: IpAddr) -> bool {
+        self.host.contains(&address)
+    }
+
     /// The Service with an address.
     pub(super) fn service(&self, address: IpAddr) -> Option<ServiceRef> {
         let (namespace, name) = self.services.get(&address)?.last()?;
@@ -91,8 +102,8 @@ mod tests {
             IpAddr::from([10, 96, 0, 1]),
             IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]),
         );
-        let mut services = ServiceAddresses::default();
-        let name = |services: &ServiceAddresses, address| {
+        let mut services = KnownAddresses::default();
+        let name = |services: &KnownAddresses, address| {
             services.service(address).map(|service| service.name)
         };
         services.observe(&[service("db", &[first, second])]);
