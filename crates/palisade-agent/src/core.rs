@@ -31,7 +31,7 @@ use palisade_network::interfaces::{follow_interfaces, list_interfaces};
 use palisade_network::network_driver::HostDrivers;
 use palisade_network::node_state::NodeState;
 use palisade_node::clock::Clock;
-use palisade_node::cluster_nodes::own_node_name;
+use palisade_node::cluster_nodes::{ClusterNodes, own_node_name};
 use palisade_node::host_changes::HostChanges;
 use palisade_node::subsystem::{ObjectChanges, Repairs, RunSubsystem, Runner, SubsystemError};
 use palisade_node::workload_store::WorkloadRecord;
@@ -139,9 +139,19 @@ pub struct Core {
     startup: StartupRecord,
     /// Why the state of this node could not be written to the API server.
     node_status_failure: Option<String>,
-    config_listeners: Vec<ConfigListener>,
+    listeners: CoreListeners,
     /// What no failsafe port keeps open, as it was logged last.
     missing_failsafe: Vec<String>,
+}
+
+/// A listener for changes of the cluster's nodes.
+pub(crate) type NodeListener = Box<dyn Fn(&ClusterNodes) + Send>;
+
+/// Who is told of changes that the core takes in.
+#[derive(Default)]
+struct CoreListeners {
+    config: Vec<ConfigListener>,
+    nodes: Vec<NodeListener>,
 }
 
 /// What the core knows of the sources.
@@ -215,7 +225,7 @@ impl Core {
                 ..SourceStates::default()
             },
             node_status_failure: None,
-            config_listeners: Vec::new(),
+            listeners: CoreListeners::default(),
             missing_failsafe: Vec::new(),
         };
         core.workloads.ipam.set_pools(core.node.pools());
@@ -437,6 +447,9 @@ impl Core {
             subsystem.observe(&changes);
         }
         if nodes.is_changed || is_first_sync {
+            for listener in &self.listeners.nodes {
+                listener(&self.node.nodes);
+            }
             self.workloads.ipam.set_pools(self.node.pools());
             let wanted = masquerade_policy(&self.workloads, &self.node);
             self.node.enforcer.masquerade.set_wanted(wanted);
@@ -548,9 +561,14 @@ impl Core {
         self.missing_failsafe = missing;
     }
 
+    /// Adds a listener for changes of the cluster's nodes.
+    pub(crate) fn add_node_listener(&mut self, listener: NodeListener) {
+        self.listeners.nodes.push(listener);
+    }
+
     /// Adds a listener for configuration changes.
     pub fn add_config_listener(&mut self, listener: ConfigListener) {
-        self.config_listeners.push(listener);
+        self.listeners.config.push(listener);
     }
 
     /// Rereads the configuration file and applies its live parameters.
@@ -568,7 +586,7 @@ impl Core {
             self.node.enforcer.apply(Vec::new());
         }
         if !changed.is_empty() {
-            for listener in &self.config_listeners {
+            for listener in &self.listeners.config {
                 listener(&self.config);
             }
         }

@@ -15,6 +15,8 @@ pub mod dns_proxy;
 pub mod driver;
 pub mod dry_run;
 pub mod http;
+mod hubble;
+mod hubble_peers;
 pub mod leftovers;
 pub mod log;
 mod name_threads;

@@ -12,6 +12,7 @@ use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::open_enforcing_driver;
 use crate::http::sockets::ApiSockets;
+use crate::hubble::HubbleThread;
 use crate::log::Log;
 use crate::name_threads::start_names;
 use crate::run_error::RunError;
@@ -103,6 +104,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     };
     watches.start(&supervisor, &core, &handle, &clock)?;
     start_names(&mut core, &handle)?;
+    let hubble = HubbleThread::start(&mut core)?;
     let core_thread = supervisor
         .spawn_supervised("core", move || {
             run_core(core, &events);
@@ -115,6 +117,9 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let runtime = new_runtime()?;
     let served = runtime.block_on(serve(&handle, &mut sockets, &guard, manager, exits));
     tracing::info!("stopping; the kernel keeps enforcing");
+    if let Some(hubble) = hubble {
+        hubble.stop();
+    }
     // The threads that send to the core are joined before the core, so no event is lost.
     followed.iter().for_each(|(source, _)| source.stop());
     let ended = followed.into_iter().map(|(_, thread)| thread.join());

@@ -49,6 +49,9 @@ pub enum RunError {
     /// The socket for the DNS proxy cannot be opened.
     #[error("opening the socket for the DNS proxy")]
     AnswerSocket(#[source] palisade_proxy::AnswerLinkError),
+    /// Hubble's API cannot be served.
+    #[error("opening Hubble's API")]
+    Hubble(#[from] palisade_hubble::HubbleError),
     /// The socket no longer accepts connections.
     #[error("serving the API")]
     Serving(#[source] io::Error),

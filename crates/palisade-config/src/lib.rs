@@ -49,7 +49,7 @@ pub use sections::directory::DirectoryConfig;
 pub use sections::dns::DnsConfig;
 pub use sections::etcd::EtcdConfig;
 pub use sections::host::HostConfig;
-pub use sections::hubble::HubbleConfig;
+pub use sections::hubble::HubbleApiConfig;
 pub use sections::ipam::IpamConfig;
 pub use sections::kubernetes::KubernetesConfig;
 pub use sections::log::LogConfig;

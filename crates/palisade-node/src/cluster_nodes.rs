@@ -90,6 +90,11 @@ impl ClusterNodes {
         self.nodes.get(name)
     }
 
+    /// All other nodes.
+    pub fn others(&self) -> impl Iterator<Item = (&Str, &NodeFacts)> {
+        self.nodes.iter().filter(|(name, _)| **name != self.own_name)
+    }
+
     /// The networks of all other nodes.
     pub fn other_networks(&self) -> impl Iterator<Item = Prefix> {
         let is_of_other = |claimants: &BTreeSet<Str>| claimants.iter().any(|n| *n != self.own_name);

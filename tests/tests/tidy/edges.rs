@@ -202,6 +202,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workloads",
             "name-manager",
             "proxy",
+            "hubble",
             "flows",
             "monitor",
             "views",

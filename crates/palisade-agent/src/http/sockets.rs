@@ -11,7 +11,7 @@ use palisade_node::rate_limit::RateLimit;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 
@@ -56,6 +56,22 @@ const REQUEST_LIMITS: RequestLimits = RequestLimits {
     body_limit: 1_048_576,
 };
 
+fn group_id(group: Option<&str>) -> Option<u32> {
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    parse_group_id(group?, &groups)
+}
+
+/// Gives a socket to the API's group, if there is one.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn set_api_group(path: &Path, config: &ApiConfig) -> io::Result<()> {
+    let Some(group) = group_id(config.group.as_deref()) else {
+        return Ok(());
+    };
+    std::os::unix::fs::chown(path, None, Some(group))
+}
+
 impl ApiSockets {
     /// The listeners of a configuration.
     pub fn new(config: &ApiConfig) -> Self {
@@ -78,8 +94,7 @@ impl ApiSockets {
     }
 
     fn group_id(&self) -> Option<u32> {
-        let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
-        parse_group_id(self.group.as_deref()?, &groups)
+        group_id(self.group.as_deref())
     }
 
     /// Opens the socket and replaces a stale one.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 section! {
     /// Hubble's API, which serves flows to the programs made for it.
-    pub struct HubbleConfig: "Hubble's API";
+    pub struct HubbleApiConfig: "Hubble's API";
 
     /// The unix socket of Hubble's API, such as /run/palisade/hubble.sock, with the group and the mode of the API's
     /// socket; empty: none. Needs flows: on.
@@ -24,7 +24,7 @@ section! {
     tls_dir: Option<PathBuf> = "hubble-tls-dir", optional_path(), "", "DIR", Restart, set_by_chart;
 }
 
-impl HubbleConfig {
+impl HubbleApiConfig {
     /// Whether anything is served.
     pub fn is_served(&self) -> bool {
         self.socket.is_some() || self.address.is_some()

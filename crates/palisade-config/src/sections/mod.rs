@@ -97,7 +97,7 @@ sections! {
     /// Reports of packets.
     monitor: monitor::MonitorConfig,
     /// Hubble's API.
-    hubble: hubble::HubbleConfig,
+    hubble: hubble::HubbleApiConfig,
     /// The log.
     log: log::LogConfig,
     /// What the agent keeps between its runs.

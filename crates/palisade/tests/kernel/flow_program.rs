@@ -6,7 +6,7 @@
 use crate::agent::Agent;
 use crate::agent::shop::{ADDRESSES, NAMES, Shop, address, policy};
 use crate::monitor::Following;
-use palisade_generators::seeds::seeds;
+use palisade_generators::seeds;
 use palisade_testkit::lab::{OUTSIDE_ADDRESSES, ProbeFlow, ProbeL4};
 use palisade_testkit::need_root;
 use rand::rngs::SmallRng;

@@ -1,0 +1,134 @@
+//! Hubble's API, on a thread and a runtime of its own: what its clients ask for takes no time from the agent's API.
+//!
+//! Promises: the relay learns of other nodes as soon as their Node objects are there; certificates are read once, at the
+//! start. Never: started without flows.
+
+use crate::core::Core;
+use crate::hubble_peers::HubblePeers;
+use crate::run_error::RunError;
+use palisade_config::{ApiConfig, HubbleApiConfig};
+use palisade_hubble::{
+    HubbleConfig, HubbleListener, HubblePeer, HubbleService, HubbleTls, serve,
+};
+use palisade_node::clock::{Clock, SystemClock};
+use palisade_node::cluster_nodes::own_node_name;
+use palisade_text::error_chain;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{oneshot, watch};
+
+/// The name of the cluster in Hubble's API.
+const CLUSTER: &str = "default";
+
+/// The thread that serves Hubble's API.
+pub(crate) struct HubbleThread {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl HubbleThread {
+    /// Starts it, if the configuration asks for it.
+    ///
+    /// # Errors
+    /// If a socket cannot be opened, or certificates cannot be read.
+    pub(crate) fn start(core: &mut Core) -> Result<Option<Self>, RunError> {
+        let config = core.config().hubble.clone();
+        let Some(recent) = core.monitor().recent().filter(|_| config.is_served()) else {
+            return Ok(None);
+        };
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| RunError::Thread("hubble", error))?;
+        let listeners = open_listeners(&config, &core.config().api, &runtime)?;
+        let (peers, followed) = watch::channel(Vec::new());
+        let node = own_node_name(&core.config().nodes).to_string();
+        let has_tls = config.tls_dir.is_some();
+        let service = HubbleService::new(HubbleConfig {
+            node: node.clone(),
+            node_labels: Vec::new(),
+            cluster: CLUSTER.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            lines: recent,
+            peers: followed,
+            own: config.address.map(|address| HubblePeer {
+                node,
+                address: address.to_string(),
+                tls: has_tls,
+            }),
+            clock: Arc::new(|| SystemClock.wall()),
+        });
+        if let Some(address) = config.address {
+            let others = HubblePeers::new(peers, address.port(), has_tls);
+            core.add_node_listener(Box::new(move |nodes| others.set(nodes)));
+        }
+        let (stop, stopped) = oneshot::channel();
+        let end = async move {
+            // Whoever holds the sender has gone, or stops this.
+            let _ = stopped.await;
+        };
+        let thread = std::thread::Builder::new().name("hubble".to_owned());
+        let thread = thread.spawn(move || {
+            if let Err(error) = runtime.block_on(serve(service, listeners, end)) {
+                tracing::error!(error = %error_chain(&error), "serving Hubble's API failed; enforcement goes on");
+            }
+        });
+        let thread = thread.map_err(|error| RunError::Thread("hubble", error))?;
+        Ok(Some(HubbleThread { stop, thread }))
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(self) {
+        // It may have ended by itself.
+        let _ = self.stop.send(());
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of Hubble's API panicked");
+        }
+    }
+}
+
+/// Opens the sockets of Hubble's API.
+fn open_listeners(
+    config: &HubbleApiConfig,
+    api: &ApiConfig,
+    runtime: &Runtime,
+) -> Result<Vec<HubbleListener>, RunError> {
+    let mut listeners = Vec::new();
+    // Sockets belong to the runtime that serves them.
+    let _entered = runtime.enter();
+    if let Some(path) = &config.socket {
+        listeners.push(HubbleListener::unix(path)?);
+        crate::http::sockets::set_api_group(path, api).map_err(|source| RunError::File {
+            doing: "protecting",
+            path: path.clone(),
+            source,
+        })?;
+    }
+    if let Some(address) = config.address {
+        let tls = config.tls_dir.as_deref().map(read_certificates);
+        let listener = HubbleListener::tcp(address, tls.transpose()?);
+        listeners.push(runtime.block_on(listener)?);
+        tracing::info!(%address, tls = config.tls_dir.is_some(), "serving Hubble's API");
+    }
+    Ok(listeners)
+}
+
+/// Reads the certificates of a directory.
+fn read_certificates(dir: &Path) -> Result<HubbleTls, RunError> {
+    let read = |name: &str| {
+        let path = dir.join(name);
+        std::fs::read(&path).map_err(|source: io::Error| RunError::File {
+            doing: "reading",
+            path,
+            source,
+        })
+    };
+    Ok(HubbleTls {
+        certificate: read("tls.crt")?,
+        key: read("tls.key")?,
+        client_authority: Some(read("ca.crt")?),
+    })
+}
