@@ -7,9 +7,7 @@ use crate::core::Core;
 use crate::hubble_peers::HubblePeers;
 use crate::run_error::RunError;
 use palisade_config::{ApiConfig, HubbleApiConfig};
-use palisade_hubble::{
-    HubbleConfig, HubbleListener, HubblePeer, HubbleService, HubbleTls, serve,
-};
+use palisade_hubble::{HubbleConfig, HubbleListener, HubblePeer, HubbleService, HubbleTls, serve};
 use palisade_node::clock::{Clock, SystemClock};
 use palisade_node::cluster_nodes::own_node_name;
 use palisade_text::error_chain;

@@ -92,7 +92,9 @@ impl ClusterNodes {
 
     /// All other nodes.
     pub fn others(&self) -> impl Iterator<Item = (&Str, &NodeFacts)> {
-        self.nodes.iter().filter(|(name, _)| **name != self.own_name)
+        self.nodes
+            .iter()
+            .filter(|(name, _)| **name != self.own_name)
     }
 
     /// The networks of all other nodes.
