@@ -474,7 +474,11 @@ impl Graph {
                     .rules
                     .deactivate_policy(number, &mut self.active.selectors);
             }
-            self.sets.mark_edited(&PolicyOrProfile::Policy(number));
+            if edit.order {
+                self.sets.mark_moved(number);
+            } else {
+                self.sets.mark_edited(&PolicyOrProfile::Policy(number));
+            }
         }
         for name in changes.profiles.union(&pending.profiles) {
             let source = PolicyOrProfile::Profile(name.clone());

@@ -215,6 +215,12 @@ impl PolicySets {
         }
     }
 
+    /// Marks the sets of a policy that moved: one that is the same policies in the same order may have them in other tiers.
+    pub(crate) fn mark_moved(&mut self, policy: PolicyNumber) {
+        let range = (policy, PolicySetId(0))..=(policy, PolicySetId(u32::MAX));
+        (self.stale).extend(self.by_policy.range(range).map(|(_, set)| *set));
+    }
+
     /// Marks all sets to be built again.
     pub(crate) fn mark_all_stale(&mut self) {
         self.stale.extend(self.sets.keys());

@@ -5,10 +5,11 @@ use crate::from_scratch;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::line;
 use palisade_model::{
-    LabelKey, Namespace, Object, ObjectId, ObjectKey, Order, Peer, Policy, PolicyId, PolicyMode,
-    Rule, Selector, State, Update, reserved, tier_name,
+    Direction, L4, LabelKey, Namespace, Object, ObjectId, ObjectKey, Order, Peer, Policy, PolicyId,
+    PolicyMode, Precedence, Protocol, Rule, Selector, State, Tier, TierDefault, Update, reserved,
+    tier_name,
 };
-use palisade_tables::{Delta, TableChange};
+use palisade_tables::{Delta, DirectionVerdict, Packet, TableChange, Verdict};
 use palisade_verification::{canonical, check};
 
 /// Above the number of history pairs in any of these flushes.
@@ -266,4 +267,74 @@ fn policies_without_a_namespace_share_what_they_say_and_change_alone() {
         assert_eq!(engine.state(), state, "{what}");
         assert_eq!(engine.counts(), fresh.counts(), "{what}");
     }
+}
+
+/// The policies of an endpoint, and their order, stay the same: only their tiers are others.
+#[test]
+fn a_policy_that_moves_to_another_tier_is_judged_there() {
+    let tier = |name: &str, order| {
+        Update::Upsert(Object::Tier(Tier {
+            name: name.into(),
+            order: Order::from_number(order),
+            default: TierDefault::Deny,
+        }))
+    };
+    let policy = |name: &str, tier: &str, order, rules| {
+        let policy = line::policy(&format!("east/{name}"), rules);
+        Policy {
+            tier: tier.into(),
+            precedence: Precedence {
+                order: Order::from_number(order),
+                ..policy.precedence
+            },
+            subject: app("db"),
+            ..policy
+        }
+    };
+    let isolates = |tier: &str| Update::Upsert(Object::Policy(policy("a", tier, 1.0, Vec::new())));
+    let allows = policy(
+        "b",
+        "second",
+        2.0,
+        vec![admits(Peer::from_selector(app("api")), None)],
+    );
+    let objects = [
+        tier("first", 1.0),
+        tier("second", 2.0),
+        isolates("first"),
+        Update::Upsert(Object::Policy(allows)),
+        pod("east", "db", "10.0.0.1", "db", true),
+        pod("east", "api", "10.0.0.2", "api", false),
+    ];
+    let mut state = State::default();
+    let mut engine = Engine::new(EngineOptions::default());
+    let packet = Packet {
+        input_interface: Some("eth0".into()),
+        output_interface: Some("pal-db".into()),
+        source: [10, 0, 0, 2].into(),
+        destination: [10, 0, 0, 1].into(),
+        pre_dnat: None,
+        protocol: Protocol::TCP,
+        l4: L4::Ports {
+            source: 40_000,
+            destination: 80,
+        },
+    };
+    let mut apply = |updates: &[Update]| {
+        engine.apply(updates.iter().cloned());
+        updates
+            .iter()
+            .cloned()
+            .for_each(|update| state.apply(update));
+        let expected = from_scratch(&state);
+        assert_eq!(canonical(engine.tables()), canonical(expected.tables()));
+        match engine.tables().judge_direction(&packet, Direction::Ingress) {
+            DirectionVerdict::Evaluated(evaluation) => evaluation.cell.verdict,
+            other => panic!("{other:?}"),
+        }
+    };
+    // The first tier isolates before the second one allows; in one tier, the rule decides.
+    assert_eq!(apply(&objects), Verdict::Deny);
+    assert_eq!(apply(&[isolates("second")]), Verdict::Allow);
+    assert_eq!(apply(&[isolates("first")]), Verdict::Deny);
 }
