@@ -7,6 +7,7 @@
 //!
 //! Never: has a source port in a key, reads a clock, or writes.
 
+use crate::bucket::BucketSnapshot;
 use crate::dictionary::{Dictionary, EntryNumber, NO_ENTRY};
 use crate::open_flows::{FlowCount, FlowTuple, OpenFlowRows};
 use crate::recorded_end::{DecisionView, EndView};
@@ -34,25 +35,30 @@ const LATE_SECONDS: u64 = 60;
 /// that is recorded without its address, or not at all.
 const MAX_TEXTS: usize = 4 * MAX_KEYS;
 
+/// A dictionary of more buckets than a day has is replaced as well, so that what is used no longer is not kept for ever.
+const BUCKETS_OF_DICTIONARY: u64 = 24 * 3600 / BUCKET_SECONDS;
+
 type RowMap = HashMap<RowKey, RowCounts, FixedState>;
 
 /// The flows and denied packets of the present bucket.
 pub struct Aggregate {
     max_keys: usize,
     /// The number of the present bucket: that of each is greater than that of all before it, whatever the clock says.
-    pub(crate) number: u64,
+    number: u64,
     /// When it begins, in seconds since the epoch.
-    pub(crate) start: u64,
-    pub(crate) dictionary: Dictionary,
+    start: u64,
+    dictionary: Dictionary,
     /// How many dictionaries there were before this one.
-    pub(crate) generation: u64,
-    pub(crate) rows: RowMap,
+    generation: u64,
+    /// The first bucket of the dictionary.
+    dictionary_since: u64,
+    rows: RowMap,
     /// How many events were lost, as far as it is known.
-    pub(crate) lost: u64,
+    lost: u64,
     /// How many flows and packets were counted in rows from which something was left out.
-    pub(crate) folded: u64,
+    folded: u64,
     /// Whether anything was added since it was written.
-    pub(crate) is_changed: bool,
+    is_changed: bool,
     open: OpenFlowRows,
 }
 
@@ -69,6 +75,7 @@ impl Aggregate {
             start: 0,
             dictionary: Dictionary::default(),
             generation: 0,
+            dictionary_since: 0,
             rows: RowMap::default(),
             lost: 0,
             folded: 0,
@@ -85,13 +92,46 @@ impl Aggregate {
 
     /// Begins the bucket of this time. What the present one has is gone.
     pub fn begin_bucket(&mut self, time: Duration) {
+        let has_begun = self.has_begun();
         self.number += 1;
         self.start = time.as_secs() - time.as_secs() % BUCKET_SECONDS;
         self.rows = RowMap::default();
-        (self.lost, self.folded, self.is_changed) = (0, 0, false);
-        if self.dictionary.len() > MAX_TEXTS / 2 {
+        if has_begun {
+            (self.lost, self.folded, self.is_changed) = (0, 0, false);
+        }
+        let is_old = self.number - self.dictionary_since >= BUCKETS_OF_DICTIONARY;
+        if is_old || self.dictionary.texts().len() > MAX_TEXTS / 2 {
             self.replace_dictionary();
         }
+    }
+
+    /// Whether there was a bucket yet. What is lost before the first one is counted there.
+    pub fn has_begun(&self) -> bool {
+        self.number > 0
+    }
+
+    /// The present bucket.
+    pub fn snapshot(&self) -> BucketSnapshot {
+        let mut rows: Vec<_> = self
+            .rows
+            .iter()
+            .map(|(key, counts)| (*key, *counts))
+            .collect();
+        rows.sort_unstable_by_key(|(key, _)| *key);
+        BucketSnapshot {
+            number: self.number,
+            start: self.start,
+            generation: self.generation,
+            texts: self.dictionary.texts().to_vec(),
+            rows,
+            lost: self.lost,
+            folded: self.folded,
+        }
+    }
+
+    /// Whether anything was added to the present bucket since this was asked before.
+    pub fn take_changed(&mut self) -> bool {
+        self.has_begun() && std::mem::take(&mut self.is_changed)
     }
 
     /// Keeps the texts of open flows only.
@@ -104,6 +144,7 @@ impl Aggregate {
         };
         self.open.map_rows(|row| row.map_texts(&mut renumber));
         self.generation += 1;
+        self.dictionary_since = self.number;
     }
 
     /// Adds what a line tells.

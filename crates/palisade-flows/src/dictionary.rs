@@ -27,20 +27,14 @@ pub(crate) struct Dictionary {
 }
 
 impl Dictionary {
-    /// The number of texts, which is the greatest number.
-    pub(crate) fn len(&self) -> usize {
-        self.texts.len()
-    }
-
     /// The text of a number.
     pub(crate) fn text(&self, number: EntryNumber) -> Option<&Arc<[u8]>> {
         self.texts.get((number as usize).checked_sub(1)?)
     }
 
-    /// The texts after this many, each with its number.
-    pub(crate) fn texts_after(&self, count: usize) -> impl Iterator<Item = (EntryNumber, &[u8])> {
-        let texts = self.texts.iter().enumerate().skip(count);
-        texts.map(|(at, text)| (at as EntryNumber + 1, &**text))
+    /// The texts, from that with the number 1 on.
+    pub(crate) fn texts(&self) -> &[Arc<[u8]>] {
+        &self.texts
     }
 
     /// The number of a value as JSON; `None` if it is new, and there are this many already.
@@ -101,13 +95,11 @@ mod tests {
         };
         let first = numbers(&mut dictionary);
         assert_eq!(first, (0..5_000).map(|n| n % 1_000 + 1).collect::<Vec<_>>());
-        assert_eq!(dictionary.len(), 1_000);
+        assert_eq!(dictionary.texts().len(), 1_000);
         assert_eq!(dictionary.number_of(&1_000, 1_000), None);
         let text = Arc::clone(dictionary.text(8).unwrap());
         assert_eq!(&*text, b"7");
         assert_eq!(dictionary.number_of_text(&text), 8);
         assert!(dictionary.text(NO_ENTRY).is_none() && dictionary.text(1_001).is_none());
-        let last: Vec<_> = dictionary.texts_after(999).collect();
-        assert_eq!(last, [(1_000, &b"999"[..])]);
     }
 }

@@ -6,8 +6,16 @@
 //! Never: judges a packet, or knows where flows come from.
 
 pub mod aggregate;
+mod block;
+pub mod bucket;
+mod bucket_header;
+pub mod database;
 mod dictionary;
+pub mod filter;
 mod open_flows;
+pub mod query;
 pub mod recent;
 mod recorded_end;
+pub mod recorder;
 mod row;
+pub mod store;
