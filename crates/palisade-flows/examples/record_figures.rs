@@ -183,11 +183,12 @@ fn query_day(store: FlowStore) {
             },
         ),
     ] {
-        let started = Instant::now();
+        let (started, cpu) = (Instant::now(), cpu_time());
         let list = record.query(&query, "node").unwrap();
         println!(
-            "query {name}: {:?}, {} flows{}",
+            "query {name}: {:?} ({:?} of a core), {} flows{}",
             started.elapsed(),
+            cpu_time() - cpu,
             list.flows.len(),
             if list.truncated { " and more" } else { "" }
         );

@@ -29,6 +29,9 @@ use std::sync::Arc;
 /// The greatest number of flows that a query tells apart: the ones that were seen last.
 pub const MAX_MERGED: usize = 300_000;
 
+/// With more rows of a dictionary than this, they are merged with those of other ones at once.
+const MAX_OF_BASE: usize = 100_000;
+
 /// The buckets that a query reads.
 pub(crate) struct RecordView {
     /// The record on disk.
@@ -50,7 +53,8 @@ pub(crate) fn read_flows(
         merge.see_bucket(pending.start, pending.last(), pending.lost);
         let mut texts = BaseTexts::default();
         let source = |number| pending.text(number).map(<[u8]>::to_vec);
-        for (key, counts) in &pending.rows {
+        let rows = pending.rows.iter();
+        for (key, counts) in rows.filter(|(key, counts)| filter.matches_row(key, counts)) {
             merge.add(key, counts, &mut texts, &mut |number| Ok(source(number)))?;
         }
     }
@@ -84,6 +88,26 @@ struct TextTable<T> {
 struct BaseTexts {
     ends: Vec<EntryNumber>,
     decisions: Vec<EntryNumber>,
+}
+
+/// The rows of a dictionary on disk, of several buckets.
+#[derive(Default)]
+struct BaseRows {
+    /// What is added to its numbers.
+    base: u64,
+    sums: HashMap<RowKey, RowCounts, FixedState>,
+    texts: BaseTexts,
+}
+
+impl BaseRows {
+    fn add(&mut self, key: &RowKey, counts: &RowCounts) {
+        match self.sums.get_mut(key) {
+            Some(sum) => sum.add(counts),
+            None => {
+                self.sums.insert(*key, *counts);
+            }
+        }
+    }
 }
 
 /// What finds the text of a number in a dictionary.
@@ -176,7 +200,7 @@ impl<'a> FlowMerge<'a> {
         let buckets = read.open_table(BUCKETS)?;
         let blocks = read.open_table(BLOCKS)?;
         let table = read.open_table(TEXTS)?;
-        let (mut base, mut texts) = (None, BaseTexts::default());
+        let mut rows = BaseRows::default();
         for entry in buckets.iter()?.rev() {
             let (number, header) = entry?;
             let number = number.value();
@@ -189,31 +213,41 @@ impl<'a> FlowMerge<'a> {
             {
                 continue;
             }
-            if base != Some(header.text_base) {
-                (base, texts) = (Some(header.text_base), BaseTexts::default());
+            if header.text_base != rows.base {
+                self.add_base(&mut rows, &table)?;
+                rows = BaseRows {
+                    base: header.text_base,
+                    ..BaseRows::default()
+                };
             }
-            self.add_blocks(&blocks, number, &header, &mut texts, &table)?;
+            for block in blocks.range((number, 0)..=(number, u32::MAX))? {
+                let (_, block) = block?;
+                for (key, counts) in BlockRows::new(block.value(), header.start) {
+                    if self.filter.matches_row(&key, &counts) {
+                        rows.add(&key, &counts);
+                    }
+                }
+            }
+            if rows.sums.len() >= MAX_OF_BASE {
+                self.add_base(&mut rows, &table)?;
+            }
         }
-        Ok(())
+        Ok(self.add_base(&mut rows, &table)?)
     }
 
-    fn add_blocks(
+    /// Adds the rows of a dictionary on disk, and takes them out.
+    fn add_base(
         &mut self,
-        blocks: &ReadOnlyTable<(u64, u32), &'static [u8]>,
-        number: u64,
-        header: &BucketHeader,
-        texts: &mut BaseTexts,
+        rows: &mut BaseRows,
         table: &ReadOnlyTable<u64, &'static [u8]>,
     ) -> Result<(), StorageError> {
+        let base = rows.base;
         let mut source = |number: EntryNumber| {
-            let text = table.get(header.text_base + u64::from(number))?;
+            let text = table.get(base + u64::from(number))?;
             Ok(text.map(|text| text.value().to_vec()))
         };
-        for block in blocks.range((number, 0)..=(number, u32::MAX))? {
-            let (_, block) = block?;
-            for (key, counts) in BlockRows::new(block.value(), header.start) {
-                self.add(&key, &counts, texts, &mut source)?;
-            }
+        for (key, counts) in rows.sums.drain() {
+            self.add(&key, &counts, &mut rows.texts, &mut source)?;
         }
         Ok(())
     }
@@ -227,9 +261,6 @@ impl<'a> FlowMerge<'a> {
         source: TextSource<'_>,
     ) -> Result<(), StorageError> {
         let filter = self.filter;
-        if !filter.matches_row(key, counts) {
-            return Ok(());
-        }
         let parse_end = |text: &[u8]| {
             let end: RecordedEnd = parse(text)?;
             let matched = filter.match_end(&end);

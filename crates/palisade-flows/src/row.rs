@@ -3,12 +3,13 @@
 use crate::dictionary::EntryNumber;
 use palisade_api::{FlowIcmp, FlowTraffic, ProtocolName};
 use palisade_model::Protocol;
+use std::hash::{Hash, Hasher};
 
 /// The number of [`ProtocolName::Other`], which is no protocol: reserved by IANA.
 const OTHER: u8 = 255;
 
 /// What the protocol has beside its number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RowPort {
     /// Nothing, or it was left out.
     #[default]
@@ -31,7 +32,7 @@ impl RowPort {
 }
 
 /// What the flows of a row have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RowKey {
     /// The text of the source.
     pub(crate) source: EntryNumber,
@@ -47,6 +48,22 @@ pub(crate) struct RowKey {
     pub(crate) egress: EntryNumber,
     /// The text of what decided at the destination.
     pub(crate) ingress: EntryNumber,
+}
+
+impl Hash for RowKey {
+    /// In three numbers, since a query hashes each row.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let port = match self.port {
+            RowPort::Absent => 0,
+            RowPort::Port(port) => 1 << 16 | u32::from(port),
+            RowPort::Icmp(kind, code) => 2 << 16 | u32::from(u16::from_le_bytes([kind, code])),
+        };
+        let verdict = u32::from(self.protocol) << 1 | u32::from(self.is_denied);
+        hasher.write_u64(pair(self.source, self.destination));
+        hasher.write_u64(pair(self.egress, self.ingress));
+        hasher.write_u64(pair(verdict, port));
+    }
 }
 
 impl RowKey {
