@@ -303,3 +303,6 @@ impl RecordReading {
         rows
     }
 }
+
+#[cfg(test)]
+mod tests;
