@@ -20,6 +20,7 @@ use palisade_name_manager::answer_link::OfferedAnswer;
 use palisade_node::host_changes::HostChanges;
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::netns::NetNsOpener;
+use palisade_text::error_chain;
 use palisade_views::metrics::collect_metrics;
 use palisade_views::metrics::exposition::Exposition;
 use palisade_views::status::status;
@@ -309,7 +310,16 @@ impl CoreHandle {
     /// # Errors
     /// As [`CoreHandle::ask_for_client`].
     pub async fn status(&self) -> Result<Arc<Status>, CoreUnavailable> {
-        let build = self.ask_for_page(|core, counters| status(&core.snapshot(), counters));
+        let build = self.ask_for_page(|core, counters| {
+            let condition = core
+                .monitor()
+                .record()
+                .and_then(|record| record.condition());
+            Status {
+                flow_record_error: condition.map(|error| error_chain(&*error)),
+                ..status(&core.snapshot(), counters)
+            }
+        });
         let changes = || self.change_counter();
         self.page_cache.status.get(changes, build).await
     }

@@ -94,6 +94,9 @@ pub struct Status {
     /// Why the state of this node cannot be written to the API server; absent if it can, or is not to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_status_error: Option<String>,
+    /// Why flows cannot be recorded, or what happened to the record of them; absent if all is well, or they are not to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_record_error: Option<String>,
 }
 
 /// A host endpoint of this host.

@@ -13,6 +13,15 @@ section! {
     /// With flows, the number of recent flows and packets kept in memory for readers, about 1 KB each.
     recent_lines: u32 = "recent-flows", number(64, 1_000_000), "16384", "N", Restart;
 
+    /// With flows, whether what they have in common is recorded on disk, for palisade flows.
+    records_flows: bool = "record-flows", one_of(&["off", "on"], &[false, true]), "on", "on|off", Restart;
+
+    /// How long recorded flows are kept, in hours.
+    record_hours: u32 = "record-flows-age", number(1, 87_600), "168", "HOURS", Restart;
+
+    /// The most that recorded flows take on disk, in MiB; the oldest go first.
+    record_mebibytes: u32 = "record-flows-size", number(16, 1_048_576), "256", "MIB", Restart;
+
     /// The maximum number of packets reported per second for each rule; further packets are only counted.
     rate: u32 = "monitor-rate", number(1, 1_000), "100", "N", Live;
 }
