@@ -60,6 +60,8 @@ pub struct Aggregate {
     /// Whether anything was added since it was written.
     is_changed: bool,
     open: OpenFlowRows,
+    /// Whether an end of the key that is made lacks its address.
+    is_shortened: bool,
 }
 
 impl Aggregate {
@@ -81,6 +83,7 @@ impl Aggregate {
             folded: 0,
             is_changed: false,
             open: OpenFlowRows::default(),
+            is_shortened: false,
         }
     }
 
@@ -254,6 +257,7 @@ impl Aggregate {
         if let Some(number) = dictionary.number_of(&end, max) {
             return number;
         }
+        self.is_shortened = true;
         let number = dictionary.number_of(&end.without_address(), max);
         number.unwrap_or(NO_ENTRY)
     }
@@ -276,7 +280,7 @@ impl Aggregate {
             step += 1;
             row = self.folded(&row, ends, step);
         }
-        if step > 0 {
+        if std::mem::take(&mut self.is_shortened) || step > 0 {
             self.folded += counts.count;
         }
         let sum = self.rows.entry(row).or_insert(RowCounts {
@@ -339,3 +343,6 @@ impl Default for Aggregate {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

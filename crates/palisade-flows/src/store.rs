@@ -319,3 +319,6 @@ fn remove_buckets(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
