@@ -12,6 +12,7 @@
 use crate::core::{
     Core, CoreEvent, CoreRequest, OperationAnswer, QueuedAttach, QueuedDetach, QueuedOperation,
 };
+use crate::flow_recording::recording_condition;
 use crate::page_cache::PageCaches;
 use palisade_api::{CniAttachment, CniResponse, Status};
 use palisade_dataplane::Counters;
@@ -20,7 +21,6 @@ use palisade_name_manager::answer_link::OfferedAnswer;
 use palisade_node::host_changes::HostChanges;
 use palisade_node::workload_store::WorkloadRecord;
 use palisade_sys::netns::NetNsOpener;
-use palisade_text::error_chain;
 use palisade_views::metrics::collect_metrics;
 use palisade_views::metrics::exposition::Exposition;
 use palisade_views::status::status;
@@ -311,14 +311,10 @@ impl CoreHandle {
     /// As [`CoreHandle::ask_for_client`].
     pub async fn status(&self) -> Result<Arc<Status>, CoreUnavailable> {
         let build = self.ask_for_page(|core, counters| {
-            let condition = core
-                .monitor()
-                .record()
-                .and_then(|record| record.condition());
-            Status {
-                flow_record_error: condition.map(|error| error_chain(&*error)),
-                ..status(&core.snapshot(), counters)
-            }
+            let mut status = status(&core.snapshot(), counters);
+            let condition = recording_condition(core.monitor());
+            status.dataplane.conditions.extend(condition);
+            status
         });
         let changes = || self.change_counter();
         self.page_cache.status.get(changes, build).await

@@ -4,16 +4,19 @@
 
 use crate::core::Core;
 use crate::run_error::RunError;
-use palisade_flows::recorder::FlowRecord;
+use palisade_api::DriverConditionReport;
+use palisade_flows::recorder::FlowRecorder;
 use palisade_flows::store::{FlowStore, RECORD_FILE, StoreLimits};
+use palisade_monitor::SharedMonitor;
 use palisade_node::clock::{Clock, SystemClock};
+use palisade_text::error_chain;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A record that is written until this is dropped.
 pub(crate) struct FlowRecording {
-    record: FlowRecord,
+    record: FlowRecorder,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -34,7 +37,7 @@ pub(crate) fn start_recording(core: &Core) -> Result<Option<FlowRecording>, RunE
         age: Duration::from_secs(u64::from(config.monitor.record_hours) * 3_600),
     };
     let store = FlowStore::new(config.state.dir.join(RECORD_FILE), limits);
-    let record = FlowRecord::new(recent, store, Arc::new(|| SystemClock.wall()));
+    let record = FlowRecorder::new(recent, store, Arc::new(|| SystemClock.wall()));
     core.monitor().set_record(record.clone());
     let runs = record.clone();
     // Not supervised: without it flows are not recorded, but enforcement is not affected.
@@ -49,6 +52,16 @@ pub(crate) fn start_recording(core: &Core) -> Result<Option<FlowRecording>, RunE
         record,
         thread: Some(thread),
     }))
+}
+
+/// Why flows cannot be recorded, or what happened to the record.
+pub(crate) fn recording_condition(monitor: &SharedMonitor) -> Option<DriverConditionReport> {
+    let error = monitor.record()?.condition()?;
+    Some(DriverConditionReport {
+        kind: "FlowRecord".to_owned(),
+        reason: error.reason().to_owned(),
+        message: error_chain(&*error),
+    })
 }
 
 impl Drop for FlowRecording {

@@ -8,13 +8,12 @@
 )]
 
 use palisade_api::{
-    ControllerRef, FlowDecision, FlowRecord as FlowOfMonitor, FlowState, FlowTraffic,
-    MonitorEndpoint, MonitorLine, MonitorRule, ObjectRef, PacketReason, ProtocolName,
-    RecordedFlowQuery,
+    ControllerRef, FlowDecision, FlowRecord, FlowState, FlowTraffic, MonitorEndpoint, MonitorLine,
+    MonitorRule, ObjectRef, PacketReason, ProtocolName, RecordedFlowQuery,
 };
 use palisade_flows::aggregate::{Aggregate, BUCKET_SECONDS};
 use palisade_flows::recent::RecentLines;
-use palisade_flows::recorder::FlowRecord;
+use palisade_flows::recorder::FlowRecorder;
 use palisade_flows::store::{FlowStore, RECORD_FILE, StoreLimits};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -74,7 +73,7 @@ fn flow(number: u64, state: FlowState) -> MonitorLine {
     };
     let mut destination = workload(number / 3);
     destination.port = Some(1_000 + (number / 600 % 50) as u16);
-    MonitorLine::Flow(Box::new(FlowOfMonitor {
+    MonitorLine::Flow(Box::new(FlowRecord {
         api_version: palisade_api::api_version(),
         state,
         began: None,
@@ -154,7 +153,7 @@ fn write_day(mut store: FlowStore, path: &PathBuf) {
 
 fn query_day(store: FlowStore) {
     let clock = Arc::new(|| Duration::from_secs(BEGIN + BUCKETS * BUCKET_SECONDS));
-    let record = FlowRecord::new(RecentLines::new(1), store, clock);
+    let record = FlowRecorder::new(RecentLines::new(1), store, clock);
     let started = Instant::now();
     record.query(&RecordedFlowQuery::default(), "node").unwrap();
     println!("first query, with opening: {:?}", started.elapsed());
@@ -201,7 +200,7 @@ fn record_lines(directory: &std::path::Path, limits: StoreLimits) {
     let recent = RecentLines::new(16_384);
     let store = FlowStore::new(directory.join("lines.redb"), limits);
     let clock = Arc::new(|| Duration::from_secs(BEGIN));
-    let record = FlowRecord::new(recent.clone(), store, clock);
+    let record = FlowRecorder::new(recent.clone(), store, clock);
     let runs = record.clone();
     let thread = std::thread::spawn(move || {
         runs.run().unwrap();

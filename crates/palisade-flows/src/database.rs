@@ -77,6 +77,19 @@ pub enum FlowStoreError {
     },
 }
 
+impl FlowStoreError {
+    /// Which error it is, as one word in upper camel case that never changes.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            FlowStoreError::Open { .. } => "OpenFailed",
+            FlowStoreError::MovedAside { .. } => "MovedAside",
+            FlowStoreError::Move { .. } => "MoveFailed",
+            FlowStoreError::Write { .. } => "WriteFailed",
+            FlowStoreError::Read { .. } => "ReadFailed",
+        }
+    }
+}
+
 /// Opens the file of a path, with a check of all its bytes.
 pub(crate) fn open_file(path: &Path) -> Result<Database, DatabaseError> {
     let mut builder = Builder::new();

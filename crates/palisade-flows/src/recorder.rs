@@ -2,7 +2,7 @@
 //!
 //! Promises: one thread reads and another writes, so that a slow disk costs no line; what is missed is counted as lost. A
 //! query sees what was read, written or not. What is recorded is written every [`WRITE_INTERVAL`], and at the end: a kill
-//! loses what was read since. If writing fails, the reason is known ([`FlowRecord::condition`]), recording goes on in memory
+//! loses what was read since. If writing fails, the reason is known ([`FlowRecorder::condition`]), recording goes on in memory
 //! for some buckets, and is tried again.
 //!
 //! Never: holds up the monitor.
@@ -55,7 +55,7 @@ pub enum RecordQueryError {
 
 /// The record of flows of this process, while it is written.
 #[derive(Clone)]
-pub struct FlowRecord(Arc<RecordState>);
+pub struct FlowRecorder(Arc<RecordState>);
 
 struct RecordState {
     recent: RecentLines,
@@ -79,11 +79,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl FlowRecord {
+impl FlowRecorder {
     /// A record of these lines, from those on that there are now.
     pub fn new(recent: RecentLines, store: FlowStore, clock: WallClock) -> Self {
         let (next, _) = recent.bounds();
-        FlowRecord(Arc::new(RecordState {
+        FlowRecorder(Arc::new(RecordState {
             recent,
             clock,
             reading: Mutex::new(RecordReading {
@@ -97,7 +97,7 @@ impl FlowRecord {
         }))
     }
 
-    /// Ends [`FlowRecord::run`], after a last write.
+    /// Ends [`FlowRecorder::run`], after a last write.
     pub fn stop(&self) {
         self.0.stop.send_replace(true);
     }
@@ -143,7 +143,7 @@ impl FlowRecord {
         })
     }
 
-    /// Records until [`FlowRecord::stop`].
+    /// Records until [`FlowRecorder::stop`].
     ///
     /// # Errors
     /// If a thread or its timers cannot be made.

@@ -297,7 +297,7 @@ fn disk_bytes(buckets: &BTreeMap<u64, BucketHeader>) -> u64 {
 fn remove_buckets(
     write: &WriteTransaction,
     removed: &[(u64, BucketHeader)],
-    kept: &BTreeMap<u64, BucketHeader>,
+    remaining: &BTreeMap<u64, BucketHeader>,
 ) -> Result<(), redb::Error> {
     if removed.is_empty() {
         return Ok(());
@@ -310,7 +310,7 @@ fn remove_buckets(
             blocks.remove((*number, place))?;
         }
     }
-    let bases: BTreeSet<u64> = kept.values().map(|header| header.text_base).collect();
+    let bases: BTreeSet<u64> = remaining.values().map(|header| header.text_base).collect();
     if let Some(oldest) = bases.first() {
         // The number of the first text of a base is greater than the base.
         write

@@ -26,7 +26,7 @@ use palisade_dataplane::{FlowEventBatch, PacketReport, PacketReportBatch};
 use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_flows::recent::RecentLines;
-use palisade_flows::recorder::FlowRecord;
+use palisade_flows::recorder::FlowRecorder;
 use palisade_model::{Direction, Str};
 use palisade_node::clock::{Clock, rfc3339_micros};
 use palisade_node::rate_limit::{RateLimit, RateLimiter};
@@ -84,12 +84,12 @@ impl SharedMonitor {
     }
 
     /// Makes the record of flows known, which somebody writes.
-    pub fn set_record(&self, record: FlowRecord) {
+    pub fn set_record(&self, record: FlowRecorder) {
         self.lock().record = Some(record);
     }
 
     /// The record of flows, if there is one.
-    pub fn record(&self) -> Option<FlowRecord> {
+    pub fn record(&self) -> Option<FlowRecorder> {
         self.lock().record.clone()
     }
 
@@ -172,7 +172,7 @@ struct Monitor {
     hub: MonitorHub,
     open_flows: OpenFlows,
     recent: Option<RecentLines>,
-    record: Option<FlowRecord>,
+    record: Option<FlowRecorder>,
     /// Unreported packets by the place of the loss; published together periodically.
     losses: BTreeMap<(LossCause, ReportReason), u64>,
     /// Packets over the rate limit, published with the losses.

@@ -128,7 +128,6 @@ pub fn status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Status {
         over_budget: budget_excesses(core),
         names: names_status(core),
         node_status_error: core.node_status_failure.map(str::to_owned),
-        flow_record_error: None,
     };
     for subsystem in core.subsystems {
         subsystem.report(&mut status);

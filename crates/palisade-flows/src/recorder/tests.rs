@@ -4,8 +4,8 @@ use super::*;
 use crate::aggregate::BUCKET_SECONDS;
 use crate::store::{RECORD_FILE, StoreLimits};
 use palisade_api::{
-    ControllerRef, FlowDecision, FlowIcmp, FlowRecord as FlowOfMonitor, FlowState, FlowTraffic,
-    LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorVerdict, PacketEvent, PacketReason,
+    ControllerRef, FlowDecision, FlowIcmp, FlowRecord, FlowState, FlowTraffic, LossCause,
+    LostEvents, MonitorEndpoint, MonitorLine, MonitorVerdict, PacketEvent, PacketReason,
     ProtocolName, RecordedEnd, RecordedFlow,
 };
 use palisade_model::Direction;
@@ -91,7 +91,7 @@ fn decision(reason: PacketReason) -> FlowDecision {
 }
 
 /// A flow with a number of its own, and its row without counts.
-fn flow(dice: &mut SmallRng, number: u16) -> (FlowOfMonitor, RecordedFlow) {
+fn flow(dice: &mut SmallRng, number: u16) -> (FlowRecord, RecordedFlow) {
     let (mut source, recorded_source) = end(dice);
     let (mut destination, recorded_destination) = end(dice);
     let protocol = [ProtocolName::Tcp, ProtocolName::Icmp][dice.random_range(0..2)];
@@ -109,7 +109,7 @@ fn flow(dice: &mut SmallRng, number: u16) -> (FlowOfMonitor, RecordedFlow) {
     destination.port = port;
     let icmp = is_icmp.then_some(FlowIcmp { kind: 8, code: 0 });
     let reason = [PacketReason::Rule, PacketReason::Profile][dice.random_range(0..2)];
-    let record = FlowOfMonitor {
+    let record = FlowRecord {
         api_version: palisade_api::api_version(),
         state: FlowState::Began,
         began: None,
@@ -146,7 +146,7 @@ fn flow(dice: &mut SmallRng, number: u16) -> (FlowOfMonitor, RecordedFlow) {
 }
 
 /// The packet that begins a flow, denied at its destination; or the answer to it.
-fn packet(flow: &FlowOfMonitor, reply: bool) -> PacketEvent {
+fn packet(flow: &FlowRecord, reply: bool) -> PacketEvent {
     let (mut source, mut destination) = (flow.source.clone(), flow.destination.clone());
     if reply {
         std::mem::swap(&mut source, &mut destination);
@@ -247,21 +247,21 @@ impl PlainRecord {
     }
 }
 
-fn open(path: &Path, now: u64) -> (RecentLines, FlowRecord) {
+fn open(path: &Path, now: u64) -> (RecentLines, FlowRecorder) {
     open_at(path, Arc::new(move || Duration::from_secs(now)))
 }
 
-fn open_at(path: &Path, clock: WallClock) -> (RecentLines, FlowRecord) {
+fn open_at(path: &Path, clock: WallClock) -> (RecentLines, FlowRecorder) {
     let limits = StoreLimits {
         bytes: 64 << 20,
         age: Duration::from_secs(365 * 24 * 3_600),
     };
     let recent = RecentLines::new(1 << 16);
     let store = FlowStore::new(path.to_path_buf(), limits);
-    (recent.clone(), FlowRecord::new(recent, store, clock))
+    (recent.clone(), FlowRecorder::new(recent, store, clock))
 }
 
-impl FlowRecord {
+impl FlowRecorder {
     /// Reads and writes everything now.
     fn flush(&self) {
         self.0.read_lines();
@@ -277,7 +277,7 @@ fn all() -> RecordedFlowQuery {
     }
 }
 
-fn listed(record: &FlowRecord, query: &RecordedFlowQuery) -> Vec<String> {
+fn listed(record: &FlowRecorder, query: &RecordedFlowQuery) -> Vec<String> {
     let list = record.query(query, "node").unwrap();
     assert!(!list.truncated);
     let lasts: Vec<&String> = list.flows.iter().map(|flow| &flow.last).collect();
@@ -383,7 +383,7 @@ fn matches(query: &RecordedFlowQuery, row: &PlainRow) -> bool {
 fn step(
     dice: &mut SmallRng,
     (time, number): (u64, u16),
-    open_flows: &mut Vec<(FlowOfMonitor, RecordedFlow)>,
+    open_flows: &mut Vec<(FlowRecord, RecordedFlow)>,
     plain: &mut PlainRecord,
 ) -> MonitorLine {
     let sent = dice.random_range(0..2_000);
@@ -534,7 +534,7 @@ fn what_runs_writes_at_the_end_and_counts_what_it_missed() {
     };
     let clock: WallClock = Arc::new(|| Duration::from_secs(BEGIN));
     let store = FlowStore::new(path.clone(), limits);
-    let record = FlowRecord::new(recent.clone(), store, clock);
+    let record = FlowRecorder::new(recent.clone(), store, clock);
     for _ in 0..100 {
         recent.push(Duration::from_secs(BEGIN), lost(1));
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::aggregate::BUCKET_SECONDS;
 use crate::recent::RecentLines;
-use crate::recorder::FlowRecord;
+use crate::recorder::FlowRecorder;
 use crate::row::{RowCounts, RowKey, RowPort};
 use palisade_api::{RecordedFlowList, RecordedFlowQuery};
 use redb::StorageBackend;
@@ -58,7 +58,7 @@ fn now(number: u64) -> Duration {
 fn list(path: &Path) -> RecordedFlowList {
     let store = FlowStore::new(path.to_path_buf(), limits(1 << 30));
     let clock = Arc::new(|| now(0));
-    let record = FlowRecord::new(RecentLines::new(1), store, clock);
+    let record = FlowRecorder::new(RecentLines::new(1), store, clock);
     record.query(&RecordedFlowQuery::default(), "node").unwrap()
 }
 
@@ -81,13 +81,17 @@ fn the_oldest_buckets_go_by_size_with_their_texts() {
             store.write(&bucket(number, rows), now(number)).unwrap();
         }
     }
-    let kept = numbers(&store);
-    assert!(kept.len() > 20 && kept.len() < 90, "{}", kept.len());
-    assert_eq!(*kept.last().unwrap(), 100);
-    assert!(kept.is_sorted_by(|a, b| a + 1 == *b));
+    let remaining = numbers(&store);
+    assert!(
+        remaining.len() > 20 && remaining.len() < 90,
+        "{}",
+        remaining.len()
+    );
+    assert_eq!(*remaining.last().unwrap(), 100);
+    assert!(remaining.is_sorted_by(|a, b| a + 1 == *b));
     let read = store.database().unwrap().0.begin_read().unwrap();
     let texts = read.open_table(TEXTS).unwrap();
-    let generations = 100 / 10 - kept[0] / 10 + 1;
+    let generations = 100 / 10 - remaining[0] / 10 + 1;
     use redb::ReadableTableMetadata;
     assert_eq!(texts.len().unwrap(), generations * 4_000);
     drop((texts, read, store));
@@ -95,8 +99,8 @@ fn the_oldest_buckets_go_by_size_with_their_texts() {
     assert!(used < most * 3 / 2, "{used}");
     let found = list(&path);
     assert_eq!(found.flows.len(), 1_000);
-    assert_eq!(found.flows[0].count, kept.iter().sum::<u64>());
-    assert_eq!(found.lost, kept.len() as u64);
+    assert_eq!(found.flows[0].count, remaining.iter().sum::<u64>());
+    assert_eq!(found.lost, remaining.len() as u64);
 }
 
 #[test]
@@ -247,11 +251,11 @@ fn a_full_disk_costs_nothing_that_was_written() {
     }
     SPACE.store(u64::MAX, Ordering::SeqCst);
     assert!(failures > 10, "{failures}");
-    let kept: u64 = numbers(&store).iter().sum();
-    assert!(kept >= written);
+    let remaining: u64 = numbers(&store).iter().sum();
+    assert!(remaining >= written);
     drop(store);
     let found = list(&path);
-    assert_eq!((found.flows.len(), found.flows[0].count), (700, kept));
+    assert_eq!((found.flows.len(), found.flows[0].count), (700, remaining));
 }
 
 /// In the child process: writes buckets for ever, and tells each.
@@ -297,8 +301,8 @@ fn a_kill_loses_nothing_that_was_written() {
         child.kill().unwrap();
         child.wait().unwrap();
         output.read_to_string(&mut text).unwrap();
-        let told = text.matches("written ").count() as u64;
-        expected += told;
+        let acknowledged = text.matches("written ").count() as u64;
+        expected += acknowledged;
         let mut store = FlowStore::new(path.clone(), limits(1 << 30));
         assert!(store.database().unwrap().1.is_none());
         let found = store.opened.as_ref().unwrap().buckets.len() as u64;

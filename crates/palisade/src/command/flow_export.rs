@@ -3,7 +3,7 @@
 //! Promises: what Hubble has no field for is left out or said in the summary; nothing is made up: an end that is known as a
 //! workload has no address and no pod.
 
-use super::flows::decision_text;
+use super::recorded_decision::decision_text;
 use palisade_api::{
     MonitorVerdict, ObjectRef, PacketReason, ProtocolName, RecordedDecision, RecordedEnd,
     RecordedFlow, RecordedFlowList,
@@ -203,7 +203,7 @@ fn summary(flow: &RecordedFlow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::flows::tests::list;
+    use crate::command::recorded_decision::samples::list;
 
     #[test]
     fn lines_are_those_of_hubble() {

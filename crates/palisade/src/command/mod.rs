@@ -21,6 +21,7 @@ mod policy;
 mod progress;
 mod proxy;
 mod push;
+mod recorded_decision;
 mod status;
 mod uninstall_check;
 mod validate;

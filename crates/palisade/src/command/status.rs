@@ -198,9 +198,6 @@ fn add_source(status: &Status, lines: &mut StatusLines) {
     if let Some(error) = &status.node_status_error {
         lines.add("", format!("- NodePolicyStatus is not written: {error}"));
     }
-    if let Some(error) = &status.flow_record_error {
-        lines.add("", format!("- record of flows: {error}"));
-    }
     for problem in &source.problems {
         lines.add("", format!("- {}", problem_text(problem)));
     }
