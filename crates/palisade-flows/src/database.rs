@@ -4,10 +4,13 @@
 //!
 //! Never: deletes a file that it cannot read.
 
+use redb::backends::FileBackend;
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition, TableError,
 };
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -90,12 +93,15 @@ impl FlowStoreError {
     }
 }
 
-/// Opens the file of a path, with a check of all its bytes.
+/// Opens the file of a path, which not everybody may read, with a check of all its bytes.
 pub(crate) fn open_file(path: &Path) -> Result<Database, DatabaseError> {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE_BYTES);
     builder.set_check_integrity_on_open(true);
-    builder.create(path)
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.mode(0o640).open(path)?;
+    builder.create_with_backend(FileBackend::new(file)?)
 }
 
 /// The database, and what is to be told about it if it is not the one that was there.

@@ -13,6 +13,7 @@ use crate::database::{
 };
 use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,7 +142,11 @@ impl FlowStore {
         let Some(opened) = &mut self.opened else {
             return Err(failed(redb::Error::DatabaseClosed));
         };
-        match opened.write(number, bucket, &limits, now) {
+        // A file that was changed while it is open can make the database panic; it is checked when it is opened again.
+        let write = AssertUnwindSafe(|| opened.write(number, bucket, &limits, now));
+        let written = catch_unwind(write)
+            .unwrap_or_else(|_| Err(redb::Error::Corrupted("its writer panicked".to_owned())));
+        match written {
             Ok(bytes) => Ok(BucketWritten { bytes, notice }),
             Err(error) => {
                 // After a failed write the database is of no use.
