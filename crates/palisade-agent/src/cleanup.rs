@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The agent's files in the state directory.
-const STATE_FILES: [&str; 12] = [
+const STATE_FILES: [&str; 14] = [
     "workloads.json",
     palisade_node::node_pools::POOLS_FILE,
     "counts.log",
@@ -45,6 +45,8 @@ const STATE_FILES: [&str; 12] = [
     "snapshot",
     "cni-queue",
     sysctls::SETTINGS_FILE,
+    palisade_flows::store::RECORD_FILE,
+    palisade_flows::store::UNREADABLE_RECORD_FILE,
     RECORD_FILE,
     LOCK_FILE,
 ];

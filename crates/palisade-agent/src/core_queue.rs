@@ -12,6 +12,7 @@
 use crate::core::{
     Core, CoreEvent, CoreRequest, OperationAnswer, QueuedAttach, QueuedDetach, QueuedOperation,
 };
+use crate::flow_recording::recording_condition;
 use crate::page_cache::PageCaches;
 use palisade_api::{CniAttachment, CniResponse, Status};
 use palisade_dataplane::Counters;
@@ -309,7 +310,12 @@ impl CoreHandle {
     /// # Errors
     /// As [`CoreHandle::ask_for_client`].
     pub async fn status(&self) -> Result<Arc<Status>, CoreUnavailable> {
-        let build = self.ask_for_page(|core, counters| status(&core.snapshot(), counters));
+        let build = self.ask_for_page(|core, counters| {
+            let mut status = status(&core.snapshot(), counters);
+            let condition = recording_condition(core.monitor());
+            status.dataplane.conditions.extend(condition);
+            status
+        });
         let changes = || self.change_counter();
         self.page_cache.status.get(changes, build).await
     }

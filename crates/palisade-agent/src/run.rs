@@ -11,6 +11,7 @@ use crate::cluster_status::write_cluster_status;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::open_enforcing_driver;
+use crate::flow_recording::start_recording;
 use crate::http::sockets::ApiSockets;
 use crate::hubble::HubbleThread;
 use crate::log::Log;
@@ -105,6 +106,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     watches.start(&supervisor, &core, &handle, &clock)?;
     start_names(&mut core, &handle)?;
     let hubble = HubbleThread::start(&mut core)?;
+    let recording = start_recording(&core)?;
     let core_thread = supervisor
         .spawn_supervised("core", move || {
             run_core(core, &events);
@@ -128,7 +130,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     if core_thread.join().is_err() || ended.iter().any(Result::is_err) {
         tracing::error!("a thread panicked");
     }
-    drop(lock);
+    drop((recording, lock));
     served
 }
 

@@ -128,6 +128,8 @@ pub mod path {
     /// `GET`: a stream of [`crate::MonitorLine`], one a line; query parameters as
     /// [`crate::MonitorQuery`].
     pub const MONITOR: &str = "/v1/monitor";
+    /// `GET`: [`crate::RecordedFlowList`]; query parameters as [`crate::RecordedFlowQuery`].
+    pub const FLOWS: &str = "/v1/flows";
     /// `POST`: [`crate::WorkloadAddRequest`] in, [`crate::WorkloadAddResponse`] out; `DELETE`:
     /// [`crate::WorkloadRemoveRequest`] in, [`crate::WorkloadRemoveResponse`] out.
     pub const WORKLOADS: &str = "/v1/workloads";

@@ -33,11 +33,11 @@ pub struct RecordedFlow {
     /// What decided at the destination; absent where it is no workload of this host, or was not reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<RecordedDecision>,
-    /// Time of the first one, RFC 3339 in seconds.
+    /// Time of the first one, RFC 3339 in seconds; of flows that began earlier, when they were seen first in this time.
     pub first: String,
     /// Time of the last one, RFC 3339 in seconds.
     pub last: String,
-    /// The number of flows, or of denied packets.
+    /// The number of flows that began, or of denied packets; 0 of flows that only ended in this time.
     pub count: u64,
     /// What the flows that have ended carried; absent where the kernel does not count, and for denied packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,8 +102,9 @@ pub struct RecordedFlowList {
     pub api_version: String,
     /// The node that recorded them.
     pub node: String,
-    /// When the record begins: nothing earlier is kept. RFC 3339.
-    pub since: String,
+    /// When the record begins: nothing earlier is kept. RFC 3339; absent if nothing is recorded yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// The flows, the last seen first.
     pub flows: Vec<RecordedFlow>,
     /// How many flows and packets in this time were not recorded, as far as it is known.
@@ -117,10 +118,11 @@ pub struct RecordedFlowList {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RecordedFlowQuery {
-    /// Only flows seen since this time (RFC 3339).
+    /// Only flows seen since this time (RFC 3339), or in this time span until now (`24h`). Counts are those of the five
+    /// minutes in which a flow was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Only flows seen before this time (RFC 3339).
+    /// Only flows seen before this time (RFC 3339, or a time span before now).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// Only flows from or to workloads of this namespace.
@@ -144,7 +146,7 @@ pub struct RecordedFlowQuery {
     /// Only flows to this port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// At most this many, the last seen first.
+    /// At most this many, the last seen first: 1,000 if absent, and no more than 100,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }

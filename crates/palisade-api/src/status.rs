@@ -355,12 +355,12 @@ pub struct DataplaneStatus {
     /// The last error, if it persists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What it cannot do now although it is configured; policy is enforced all the same.
+    /// What it cannot do now although it is configured, and why flows cannot be recorded; policy is enforced all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<DriverConditionReport>,
 }
 
-/// Something that the dataplane cannot do now.
+/// Something that the dataplane, or what follows it, cannot do now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

@@ -1,6 +1,7 @@
 //! The command line: definitions and help texts. The commands are implemented in [`crate::command`].
 
 mod convert;
+mod flows;
 
 pub(crate) use crate::connection_args::ScopeArgs;
 use crate::connection_args::{AgentActionArgs, HostPathArgs, HostToEndpoint, PacketArgs};
@@ -9,6 +10,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use convert::{ConvertArgs, ConvertTarget};
+pub(crate) use flows::{FlowProtocol, FlowsArgs};
 use palisade_config::{ParameterKind, find_removed_parameter, parameters};
 use palisade_text::printable_lines;
 use std::collections::BTreeMap;
@@ -101,6 +103,12 @@ pub(crate) enum Command {
     /// is the first packet, and the next one after a change that revokes something. More packets of one rule
     /// than monitor-rate per second are only counted; the number of packets that are not shown is reported.
     Monitor(MonitorArgs),
+    /// List recorded flows and denied packets, over days and restarts of the agent.
+    ///
+    /// Flows that have everything in common but the source port are one line: their ends as workloads, or else as
+    /// addresses with their domain names, port, verdict, and the rules that decided. The last seen come first. Needs
+    /// flows: on in the agent's configuration.
+    Flows(FlowsArgs),
     /// Show every parameter of the running agent, and the origin of its value.
     ///
     /// If a parameter cannot change while the agent runs, a new value in the file is shown as pending: it

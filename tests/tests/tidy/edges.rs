@@ -140,7 +140,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "network",
         ],
     ),
-    ("palisade-flows", &["api"]),
+    ("palisade-flows", &["model", "api"]),
     (
         "palisade-monitor",
         &[

@@ -14,11 +14,14 @@ use axum::response::{IntoResponse, Response};
 use palisade_analysis::{ExplainError, FlowEndError};
 use palisade_api::{
     ApiError, CniAddRequest, CniAddResponse, CniAttachment, CniCheckRequest, CniGcRequest,
-    CniResponse, ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest,
+    CniResponse, ExplainQuery, MonitorQuery, ProbeResult, RecordedFlowQuery, WorkloadAddRequest,
     WorkloadRemoveRequest,
 };
+use palisade_config::MonitorConfig;
+use palisade_flows::recorder::RecordQueryError;
 use palisade_network::network_driver::NetworkDriverError;
 use palisade_network::node_state::NodeState;
+use palisade_node::cluster_nodes::own_node_name;
 use palisade_node::workload_store::pod_id;
 use palisade_text::error_chain;
 use palisade_views::explain::FlowExplainer;
@@ -299,6 +302,45 @@ pub(super) async fn monitor(
         }
         Err(why) => unavailable_response(why),
     }
+}
+
+pub(super) async fn flows(
+    State(core): State<CoreHandle>,
+    QueryParameters(query): QueryParameters<RecordedFlowQuery>,
+) -> Response {
+    let find = |core: &mut Core| (core.monitor().record(), core.config().clone());
+    let (record, config) = match core.ask_for_client(OperationClass::Read, find).await {
+        Ok((Some(record), config)) => (record, config),
+        Ok((None, config)) => return no_record_response(&config.monitor),
+        Err(why) => return unavailable_response(why),
+    };
+    // It reads a file: neither the core nor other clients wait for it.
+    let permit = core.explanation_permit().await;
+    let read = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let node = own_node_name(&config.nodes);
+        record.query(&query, &node).map_err(|error| {
+            let status = match error {
+                RecordQueryError::Query(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                RecordQueryError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            (status, ApiError::new(error_chain(&error)))
+        })
+    })
+    .await;
+    respond(read.map_err(|_| CoreUnavailable::Stopped))
+}
+
+/// The error response if no flows are recorded.
+fn no_record_response(config: &MonitorConfig) -> Response {
+    let parameter = if config.follows_flows {
+        "record-flows"
+    } else {
+        "flows"
+    };
+    let hint = format!("set {parameter}: on in the configuration, then restart the agent");
+    let error = ApiError::new("the agent does not record flows").with_hint(hint);
+    error_response(StatusCode::CONFLICT, error)
 }
 
 /// A stream of lines that ends with the core.

@@ -133,6 +133,8 @@ operations! {
         "Whether a flow is allowed on this host, and why.";
     get MONITOR Read "monitor" (Query("MonitorQuery")) -> Lines("MonitorLine"), monitor:
         "Packets that were denied, dropped, or matched by a Log rule, as a stream.";
+    get FLOWS Read "listFlows" (Query("RecordedFlowQuery")) -> Json("RecordedFlowList"), flows:
+        "Recorded flows and denied packets, summed up by what they have in common.";
     get IPAM Read "listAddresses" (Nothing) -> Json("IpamReport"), ipam:
         "The address pools and the allocated addresses.";
     get IPAM_CHECK Read "checkAddresses" (Nothing) -> Json("IpamCheck"), ipam_check:

@@ -9,6 +9,8 @@ mod convert;
 mod diff;
 mod endpoint;
 mod explain;
+mod flow_export;
+mod flows;
 mod install_cni;
 mod ipam;
 mod lint;
@@ -19,6 +21,7 @@ mod policy;
 mod progress;
 mod proxy;
 mod push;
+mod recorded_decision;
 mod status;
 mod uninstall_check;
 mod validate;
@@ -50,6 +53,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Names(command) => names::run(&command, &client, cli.output),
         Command::Workload(command) => workload::run(command, &client, cli.output),
         Command::Monitor(args) => monitor::run(args, &client, cli.output),
+        Command::Flows(args) => flows::run(args, &client, cli.output),
         Command::Config(args) => status::run_config(args, &client, cli.output),
         Command::Completion(args) => completion::run(args.shell, cli.output),
         Command::Validate(files) => validate::run(&files, cli.output),

@@ -45,6 +45,8 @@ fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
         api::IdentityList as "IdentityList",
         api::MonitorLine as "MonitorLine",
         api::MonitorQuery as "MonitorQuery",
+        api::RecordedFlowList as "RecordedFlowList",
+        api::RecordedFlowQuery as "RecordedFlowQuery",
         api::ProbeResult as "Probe",
         api::PolicyDetail as "PolicyDetail",
         api::PolicyList as "PolicyList",

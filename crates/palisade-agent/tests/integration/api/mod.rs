@@ -7,6 +7,7 @@ mod figures;
 mod floods;
 mod grows;
 mod hostile;
+mod recorded_flows;
 mod refusals;
 mod rights;
 mod schema;

@@ -13,6 +13,8 @@ use palisade_agent::core_queue::{CoreHandle, run_core};
 use palisade_agent::http::admission::{AdmissionControl, ApiPrincipals, RequestLimits};
 use palisade_agent::http::router;
 use palisade_config::Config;
+use palisade_flows::recorder::FlowRecorder;
+use palisade_flows::store::{FlowStore, RECORD_FILE, StoreLimits};
 use palisade_model::Update;
 use palisade_network::network_driver::{
     AddressUse, NetnsFacts, NetnsInterface, NetworkDriverError,
@@ -28,6 +30,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A host on which every operation succeeds.
 #[derive(Clone, Default)]
@@ -109,7 +112,7 @@ impl Site {
 
     /// A site with this request rate for each user.
     pub(crate) fn with_rate(rate: RateLimit) -> Self {
-        Site::made(rate, SystemClock, &Host::default(), &[])
+        Site::made(rate, SystemClock, &Host::default(), &[("flows", "on")])
     }
 
     /// The same, with its own clock for admission control.
@@ -141,6 +144,15 @@ impl Site {
             clock: Box::new(SystemClock),
             sources: vec![("directory".to_owned(), "/x".to_owned())],
         });
+        if let Some(recent) = core.monitor().recent() {
+            let limits = StoreLimits {
+                bytes: 1 << 20,
+                age: Duration::from_secs(3_600),
+            };
+            let store = FlowStore::new(dir.path().join(RECORD_FILE), limits);
+            let record = FlowRecorder::new(recent, store, Arc::new(|| SystemClock.wall()));
+            core.monitor().set_record(record);
+        }
         let (handle, events) = CoreHandle::channel();
         std::thread::spawn(move || run_core(core, &events));
         let permit = ApiPrincipals {
