@@ -328,6 +328,7 @@ fn each_protocol_has_its_form() {
         text("ICMPv4 EchoRequest")
     );
     assert_eq!(form(ProtocolName::Icmp, icmp(3)), text("ICMPv4 3(3)"));
+    assert_eq!(form(ProtocolName::Icmp, None), text("ICMPv4"));
     assert_eq!(
         form(ProtocolName::Icmpv6, icmp(129)),
         text("ICMPv6 EchoReply")
