@@ -357,7 +357,7 @@ fn packet_base(number: usize, pair: Pair) -> Shown {
     Shown {
         direction: if is_ingress { "INGRESS" } else { "EGRESS" },
         interface: if is_ingress { "pal1" } else { "pal2" },
-        reply: number % 3 == 0,
+        reply: number.is_multiple_of(3),
         ..base
     }
 }
