@@ -1,4 +1,5 @@
-//! Generates the types and the servers of Hubble's API from its published definitions, without `protoc`.
+//! Generates the types and the servers of Hubble's API from its published definitions, without `protoc`. Those in `proto`
+//! are of `github.com/cilium/cilium` v1.18.4, folder `api/v1`, unchanged.
 
 use std::path::PathBuf;
 

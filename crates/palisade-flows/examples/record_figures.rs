@@ -67,6 +67,7 @@ fn flow(number: u64, state: FlowState) -> MonitorLine {
         reason: PacketReason::Rule,
         rule: Some(rule),
         policies: Vec::new(),
+        stage: None,
         audit: None,
         revision: Some(1),
         stale: false,

@@ -90,6 +90,7 @@ fn resolve(path: &str) -> Option<Vec<u64>> {
 }
 
 #[cfg(test)]
+#[allow(deprecated, reason = "a field as any other")]
 mod tests {
     use super::*;
     use crate::proto::flow::{Endpoint, Workload};

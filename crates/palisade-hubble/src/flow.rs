@@ -382,14 +382,14 @@ fn set_layer4(
             let message = IcmPv4 { r#type: kind, code };
             (
                 Protocol::IcmPv4(message),
-                icmp_summary("ICMPv4", [8, 0], kind, code),
+                icmp_summary("ICMPv4", [8, 0], icmp),
             )
         }
         ProtocolName::Icmpv6 => {
             let message = IcmPv6 { r#type: kind, code };
             (
                 Protocol::IcmPv6(message),
-                icmp_summary("ICMPv6", [128, 129], kind, code),
+                icmp_summary("ICMPv6", [128, 129], icmp),
             )
         }
         ProtocolName::Other | ProtocolName::Number(_) => {
@@ -423,11 +423,13 @@ fn tcp_summary(flags: Option<&TcpFlags>) -> String {
     format!("TCP Flags: {}", set.join(", "))
 }
 
-fn icmp_summary(name: &str, [request, reply]: [u32; 2], kind: u32, code: u32) -> String {
-    match kind {
-        _ if kind == request => format!("{name} EchoRequest"),
-        _ if kind == reply => format!("{name} EchoReply"),
-        _ => format!("{name} {kind}({code})"),
+fn icmp_summary(name: &str, [request, reply]: [u8; 2], icmp: Option<FlowIcmp>) -> String {
+    match icmp {
+        // In the message it is zero, which is a type as well.
+        None => name.to_owned(),
+        Some(FlowIcmp { kind, .. }) if kind == request => format!("{name} EchoRequest"),
+        Some(FlowIcmp { kind, .. }) if kind == reply => format!("{name} EchoReply"),
+        Some(FlowIcmp { kind, code }) => format!("{name} {kind}({code})"),
     }
 }
 

@@ -132,7 +132,7 @@ mod tests {
         );
         assert_eq!(endpoint.workloads[0].kind, "Deployment");
         // Fixed: numbers of former releases are in what users have written down.
-        assert_eq!(endpoint.identity, 1_634_957);
+        assert_eq!(endpoint.identity, 7_011_211);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub const MAX_REQUEST_BYTES: usize = 1 << 20;
 pub const MAX_FILTERS: usize = 256;
 
 /// The greatest number of values of all filters of a request.
-pub const MAX_FILTER_VALUES: usize = 4096;
+pub const MAX_FILTER_VALUES: usize = 1024;
 
 /// The greatest number of regular expressions of a request; the patterns of a list of names are one.
 pub const MAX_EXPRESSIONS: usize = 64;
@@ -25,8 +25,9 @@ pub const MAX_EXPRESSION_BYTES: usize = 256 << 10;
 /// The greatest number of paths of a field mask.
 pub const MAX_MASK_PATHS: usize = 256;
 
-/// How many lines are read at a time; other tasks run between them.
-pub(crate) const BATCH: usize = 256;
+/// How many lines are read at a time. Other tasks run between them, so it bounds how long they wait for the costliest
+/// filters that are allowed: some milliseconds.
+pub(crate) const BATCH: usize = 64;
 
 /// How many messages wait for a client that is slower than the reader.
 pub(crate) const QUEUE: usize = 64;

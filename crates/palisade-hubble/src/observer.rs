@@ -93,7 +93,7 @@ impl Observer for HubbleService {
                 },
             }),
             uptime_ns: nanoseconds(self.uptime()),
-            num_flows: counts.kept,
+            num_flows: counts.stored,
             max_flows: counts.capacity,
             seen_flows: counts.seen,
         };
@@ -120,7 +120,7 @@ impl Observer for HubbleService {
     ) -> Result<Response<ServerStatusResponse>, Status> {
         let counts = FlowCounts::of(self.lines());
         Ok(Response::new(ServerStatusResponse {
-            num_flows: counts.kept,
+            num_flows: counts.stored,
             max_flows: counts.capacity,
             seen_flows: counts.seen,
             uptime_ns: nanoseconds(self.uptime()),
@@ -207,7 +207,7 @@ fn nanoseconds(time: Duration) -> u64 {
 
 /// How many flows there are.
 struct FlowCounts {
-    kept: u64,
+    stored: u64,
     capacity: u64,
     seen: u64,
 }
@@ -216,7 +216,7 @@ impl FlowCounts {
     fn of(lines: &RecentLines) -> Self {
         let (oldest, next) = lines.bounds();
         FlowCounts {
-            kept: next - oldest,
+            stored: next - oldest,
             capacity: lines.capacity() as u64,
             seen: next,
         }

@@ -118,7 +118,7 @@ mod tests {
             tls: false,
         };
         let mut known = BTreeMap::new();
-        let mut told = |nodes: &[HubblePeer]| {
+        let mut update = |nodes: &[HubblePeer]| {
             let changes = changes(&mut known, nodes).into_iter();
             let changes: Vec<_> = changes.map(|(kind, peer)| (kind, peer.address)).collect();
             changes
@@ -127,16 +127,16 @@ mod tests {
         use ChangeNotificationType::{PeerAdded, PeerDeleted, PeerUpdated};
         let both = [peer("b", "1"), peer("a", "2")];
         assert_eq!(
-            told(&both),
+            update(&both),
             [change(PeerAdded, "1"), change(PeerAdded, "2")]
         );
-        assert_eq!(told(&both), []);
+        assert_eq!(update(&both), []);
         let moved = [peer("a", "3"), peer("c", "4")];
         let expected = [
             change(PeerDeleted, "1"),
             change(PeerUpdated, "3"),
             change(PeerAdded, "4"),
         ];
-        assert_eq!(told(&moved), expected);
+        assert_eq!(update(&moved), expected);
     }
 }

@@ -156,15 +156,16 @@ pub async fn serve(
         () = namespaces => Ok(()),
         Some(Ok(Err(error))) = servers.join_next() => Err(HubbleError::Serve(error)),
     };
-    service.stop();
-    let ended = async { while servers.join_next().await.is_some() {} };
-    if tokio::time::timeout(GRACE, ended).await.is_err() {
-        tracing::debug!("connections to Hubble's API were cut");
-    }
+    // While it is still served: whoever comes next makes one of its own, which must not be removed.
     for path in sockets {
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::debug!(path = %path.display(), %error, "Hubble's socket stays");
         }
+    }
+    service.stop();
+    let ended = async { while servers.join_next().await.is_some() {} };
+    if tokio::time::timeout(GRACE, ended).await.is_err() {
+        tracing::debug!("connections to Hubble's API were cut");
     }
     result
 }
@@ -203,3 +204,6 @@ async fn router(
         .add_service(reflection_v1)
         .add_service(reflection_v1alpha))
 }
+
+#[cfg(test)]
+mod tests;

@@ -191,9 +191,10 @@ impl PacketContext<'_> {
             return MonitorEndpoint {
                 address: address.to_string(),
                 port,
-                node: match self.addresses.is_of_host(address) {
-                    true => Some(self.own_node.to_string()),
-                    false => engine.node_at(address).map(|name| name.to_string()),
+                node: if self.addresses.is_of_host(address) {
+                    Some(self.own_node.to_string())
+                } else {
+                    engine.node_at(address).map(|name| name.to_string())
                 },
                 names: names
                     .take(MonitorEndpoint::MAX_NAMES)

@@ -132,6 +132,12 @@ impl RuntimePrograms {
         Self::built_alone("coredns")
     }
 
+    /// Hubble's command; its relay is beside it.
+    #[must_use]
+    pub fn hubble() -> Option<PathBuf> {
+        Self::built_alone("hubble")
+    }
+
     /// A program that may have been built alone, by `scripts/runtimes NAME`.
     fn built_alone(name: &str) -> Option<PathBuf> {
         let found = Self::folder().map(|folder| folder.join("bin").join(name));

@@ -141,6 +141,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("palisade-flows", &["model", "api"]),
+    ("palisade-hubble", &["model", "api", "flows"]),
     (
         "palisade-monitor",
         &[

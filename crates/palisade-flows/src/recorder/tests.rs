@@ -81,6 +81,7 @@ fn end(dice: &mut SmallRng) -> (MonitorEndpoint, RecordedEnd) {
 
 fn decision(reason: PacketReason) -> FlowDecision {
     FlowDecision {
+        stage: None,
         reason,
         rule: None,
         policies: Vec::new(),

@@ -34,6 +34,7 @@ mod host;
 mod host_policies;
 mod host_stages;
 mod hosts;
+mod hubble;
 mod kubernetes;
 mod monitor;
 mod names;

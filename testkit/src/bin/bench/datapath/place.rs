@@ -8,7 +8,7 @@ use crate::parsed_objects::{
 };
 use crate::states::{self, BenchInput, Families};
 use palisade_dataplane::nftables::{self, NftDataplane};
-use palisade_dataplane::{CounterLedger, PolicyDriver};
+use palisade_dataplane::{CounterLedger, Dataplane, PolicyDriver};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{Action, Family, Prefix, Protocol, Update};
 use palisade_testkit::lab::{self, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec};

@@ -1,0 +1,138 @@
+//! Hubble's own command against an agent: real flows and a denied packet, with their policies; and what an agent without
+//! flows answers to the parameter.
+
+use crate::agent::Agent;
+use crate::agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
+use palisade_testkit::lab::ProbeFlow;
+use palisade_testkit::need_root;
+use palisade_testkit::runtimes::RuntimePrograms;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Timeout for flows.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn hubble(program: &Path, socket: &Path, arguments: &[&str]) -> Output {
+    let server = format!("unix://{}", socket.display());
+    Command::new(program)
+        .args(["--server", &server])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// The flows that `hubble observe` prints with these filters.
+fn observe(program: &Path, socket: &Path, filters: &[&str]) -> Vec<Value> {
+    let arguments = [&["observe", "--all", "-o", "jsonpb"][..], filters].concat();
+    let output = hubble(program, socket, &arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines
+        .filter_map(|mut line| line.get_mut("flow").map(Value::take))
+        .collect()
+}
+
+#[test]
+fn the_command_of_hubble_shows_real_flows_and_their_policies() {
+    if !need_root() {
+        return;
+    }
+    let Some(program) = RuntimePrograms::hubble() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("hubble.sock");
+    let path = socket.to_str().unwrap();
+    let agent = Agent::new().with(&["--flows", "on", "--hubble-socket", path]);
+    let shop = Shop::under(agent, "hubble");
+    shop.agent
+        .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
+    let (web, api, db) = (shop.pods[0], shop.pods[1], shop.pods[2]);
+    let to = |family: usize| address(ADDRESSES[2][family]);
+    let probes = [
+        ProbeFlow::tcp(web, to(0), 8080, db),
+        ProbeFlow::tcp(web, to(1), 8080, db),
+        ProbeFlow::tcp(api, to(0), 8080, db),
+    ];
+    let began = Instant::now();
+    let denied = loop {
+        assert_eq!(shop.arrives(&probes), [true, true, false]);
+        let denied = observe(
+            &program,
+            &socket,
+            &["--verdict", "DROPPED", "--to-pod", "shop/db"],
+        );
+        if !denied.is_empty() {
+            break denied;
+        }
+        assert!(began.elapsed() < PATIENCE, "{}", shop.agent.log());
+    };
+    let packet = &denied[0];
+    assert_eq!(packet["source"]["pod_name"], "api", "{packet:#}");
+    assert_eq!(packet["ingress_denied_by"][0]["name"], "db", "{packet:#}");
+    assert_eq!(packet["drop_reason_desc"], "POLICY_DENIED", "{packet:#}");
+
+    for version in ["4", "6"] {
+        let filters = [
+            "--from-pod",
+            "shop/web",
+            "--verdict",
+            "FORWARDED",
+            "--ip-version",
+            version,
+        ];
+        let filters = [
+            &filters[..],
+            &["--type", "policy-verdict", "--to-label", "app=db"],
+        ]
+        .concat();
+        let flows = observe(&program, &socket, &filters);
+        let ingress = flows
+            .iter()
+            .find(|flow| flow["traffic_direction"] == "INGRESS");
+        let ingress = ingress.unwrap_or_else(|| panic!("IPv{version}: {flows:#?}"));
+        assert_eq!(
+            ingress["ingress_allowed_by"][0]["name"], "db",
+            "{ingress:#}"
+        );
+        assert_eq!(
+            ingress["l4"]["TCP"]["destination_port"], 8080,
+            "{ingress:#}"
+        );
+        let labels = ingress["destination"]["labels"].as_array().unwrap();
+        assert!(
+            labels.iter().any(|label| label == "k8s:app=db"),
+            "{ingress:#}"
+        );
+    }
+    let status = hubble(&program, &socket, &["status", "-o", "json"]);
+    assert!(status.status.success(), "{status:?}");
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert!(status["seen_flows"].as_str() > Some("0"), "{status:#}");
+
+    // What was recorded is shown as well, summed up.
+    let output = shop.agent.run(&["flows", "--to", "shop/db", "-o", "json"]);
+    assert!(output.status.success(), "{output:?}");
+    let recorded: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let flows = recorded["flows"].as_array().unwrap();
+    let verdicts = |verdict: &str| {
+        flows
+            .iter()
+            .filter(|flow| flow["verdict"] == verdict)
+            .count()
+    };
+    assert!(
+        verdicts("Allowed") > 0 && verdicts("Denied") > 0,
+        "{recorded:#}"
+    );
+    assert!(
+        flows.iter().all(|flow| flow["port"] == 8080),
+        "{recorded:#}"
+    );
+}
