@@ -21,10 +21,10 @@ use tokio::sync::{oneshot, watch};
 /// The name of the cluster in Hubble's API.
 const CLUSTER: &str = "default";
 
-/// The thread that serves Hubble's API.
+/// The thread that serves Hubble's API, until this is dropped.
 pub(crate) struct HubbleThread {
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl HubbleThread {
@@ -75,14 +75,22 @@ impl HubbleThread {
             }
         });
         let thread = thread.map_err(|error| RunError::Thread("hubble", error))?;
-        Ok(Some(HubbleThread { stop, thread }))
+        Ok(Some(HubbleThread {
+            stop: Some(stop),
+            thread: Some(thread),
+        }))
     }
+}
 
-    /// Ends it.
-    pub(crate) fn stop(self) {
-        // It may have ended by itself.
-        let _ = self.stop.send(());
-        if self.thread.join().is_err() {
+impl Drop for HubbleThread {
+    fn drop(&mut self) {
+        // It ends when the sender is gone.
+        drop(self.stop.take());
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
             tracing::error!("the thread of Hubble's API panicked");
         }
     }

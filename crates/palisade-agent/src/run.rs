@@ -119,9 +119,6 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let runtime = new_runtime()?;
     let served = runtime.block_on(serve(&handle, &mut sockets, &guard, manager, exits));
     tracing::info!("stopping; the kernel keeps enforcing");
-    if let Some(hubble) = hubble {
-        hubble.stop();
-    }
     // The threads that send to the core are joined before the core, so no event is lost.
     followed.iter().for_each(|(source, _)| source.stop());
     let ended = followed.into_iter().map(|(_, thread)| thread.join());
@@ -130,7 +127,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     if core_thread.join().is_err() || ended.iter().any(Result::is_err) {
         tracing::error!("a thread panicked");
     }
-    drop((recording, lock));
+    drop((recording, hubble, lock));
     served
 }
 

@@ -92,6 +92,24 @@ fn packet_direction(
     }
 }
 
+/// Source and destination port.
+type PortPair = (u16, u16);
+
+/// Type and code.
+type IcmpHeader = (u8, u8);
+
+/// The ports of a packet, or its ICMP header.
+fn ports_or_icmp(l4: L4) -> (Option<PortPair>, Option<IcmpHeader>) {
+    match l4 {
+        L4::Ports {
+            source,
+            destination,
+        } => (Some((source, destination)), None),
+        L4::Icmp { kind, code } => (None, Some((kind, code))),
+        L4::None => (None, None),
+    }
+}
+
 impl PacketContext<'_> {
     /// The event of a packet. `attribution`: the evaluation, its revision, and whether that revision is past.
     pub(super) fn packet_event(
@@ -124,14 +142,7 @@ impl PacketContext<'_> {
             let rule = self.monitor_rule(cause)?;
             (rule.action == Some(Action::Log)).then_some(rule)
         });
-        let (ports, icmp) = match packet.l4 {
-            L4::Ports {
-                source,
-                destination,
-            } => (Some((source, destination)), None),
-            L4::Icmp { kind, code } => (None, Some((kind, code))),
-            L4::None => (None, None),
-        };
+        let (ports, icmp) = ports_or_icmp(packet.l4);
         PacketEvent {
             api_version: palisade_api::api_version(),
             time: rfc3339_micros(at),

@@ -36,8 +36,8 @@ pub enum ConntrackEvent {
 #[derive(Debug)]
 pub struct KernelConntrackEvents {
     socket: NetlinkSocket,
-    /// The lost notifications that have been told, modulo 2^32.
-    told: u32,
+    /// The number of lost notifications at the last call of [`KernelConntrackEvents::take_lost`], modulo 2^32.
+    last_dropped: u32,
 }
 
 impl KernelConntrackEvents {
@@ -49,7 +49,10 @@ impl KernelConntrackEvents {
         let groups = [NFNLGRP_CONNTRACK_NEW, NFNLGRP_CONNTRACK_DESTROY];
         let socket = NetlinkSocket::open(netns, NetlinkFamily::Netfilter, &groups)?;
         socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
-        Ok(Self { socket, told: 0 })
+        Ok(Self {
+            socket,
+            last_dropped: 0,
+        })
     }
 
     /// The next notification; `None` if there was none within `timeout` (`None` waits without limit).
@@ -92,8 +95,8 @@ impl KernelConntrackEvents {
     pub fn take_lost(&mut self) -> Result<u32, ConntrackError> {
         let dropped = (self.socket.dropped_messages())
             .map_err(|errno| self.listen_error(KernelError::from(errno)))?;
-        let lost = dropped.wrapping_sub(self.told);
-        self.told = dropped;
+        let lost = dropped.wrapping_sub(self.last_dropped);
+        self.last_dropped = dropped;
         Ok(lost)
     }
 

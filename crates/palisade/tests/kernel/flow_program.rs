@@ -110,7 +110,7 @@ impl Step {
     fn source(self) -> String {
         match ADDRESSES.get(self.from) {
             Some(addresses) => addresses[self.family].to_owned(),
-            None => OUTSIDE_ADDRESSES[self.family].to_string(),
+            None => OUTSIDE_ADDRESSES[4 * self.family].to_string(),
         }
     }
 
@@ -190,15 +190,16 @@ fn send(shop: &Shop, following: &Following, steps: &[Step], counts: &mut Counts)
     let passes: Vec<bool> = steps.iter().map(|step| step.passes().is_some()).collect();
     assert_eq!(shop.arrives(&probes), passes);
     shop.lab.flush_conntrack().unwrap();
-    let mut missing = 0;
+    let mut missing: i32 = 0;
     for (number, step) in numbered() {
         let Some(passed) = step.passes() else {
             continue;
         };
         for state in ["Began", "Ended"] {
-            missing += 1;
             let line = step.line(port(number), passed);
-            *counts.entry((state.to_owned(), line)).or_default() += 1;
+            // Equal echoes are sent once: a probe has no number of its own.
+            let is_new = counts.insert((state.to_owned(), line), 1).is_none();
+            missing += i32::from(is_new);
         }
     }
     let began = Instant::now();
