@@ -11,7 +11,9 @@ use palisade_api::{
 use palisade_dataplane::PacketReport;
 use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::PolicyState;
-use palisade_model::{Action, Direction, Endpoint, L4, Policy, PolicyId, Rule, RuleOrigin, Str};
+use palisade_model::{
+    Action, Direction, Endpoint, EndpointId, L4, Policy, PolicyId, Rule, RuleOrigin, Str,
+};
 use palisade_node::clock::rfc3339_micros;
 use palisade_tables::{Packet, ReportReason, Verdict, VerdictCause};
 use std::net::IpAddr;
@@ -61,6 +63,13 @@ impl PacketCause {
             policies: Vec::new(),
         }
     }
+}
+
+/// A workload that has an address.
+pub(super) struct AddressWorkload {
+    pub(super) id: EndpointId,
+    /// What is known of it; nothing if it is gone.
+    pub(super) endpoint: Option<Endpoint>,
 }
 
 /// What packets are judged by and named from.
@@ -165,11 +174,14 @@ impl PacketContext<'_> {
                 let namespace = id.namespace.as_deref().unwrap_or_default();
                 Some(format!("{namespace}/{}", id.name))
             }),
-            source: self.monitor_endpoint(packet.source, ports.map(|(port, _)| port), at),
+            source: self.monitor_endpoint(
+                (packet.source, ports.map(|(port, _)| port)),
+                self.address_holder(packet.source, at).as_ref(),
+            ),
             destination: self.destination_endpoint(
                 (packet.destination, ports.map(|(_, port)| port)),
                 packet.pre_dnat.map(|sent| sent.destination),
-                at,
+                self.address_holder(packet.destination, at).as_ref(),
             ),
             original_destination: packet.pre_dnat.map(|sent| OriginalDestination {
                 address: sent.destination,
@@ -189,15 +201,21 @@ impl PacketContext<'_> {
         }
     }
 
-    /// An end with the names of its address at a time.
+    /// Who has an address at a time.
+    pub(super) fn address_holder(&self, address: IpAddr, at: Duration) -> Option<AddressWorkload> {
+        let id = self.state.address_holder(address, at)?;
+        let endpoint = self.state.engine.endpoint(&id);
+        Some(AddressWorkload { id, endpoint })
+    }
+
+    /// An end with the names of its address.
     pub(super) fn monitor_endpoint(
         &self,
-        address: IpAddr,
-        port: Option<u16>,
-        at: Duration,
+        (address, port): (IpAddr, Option<u16>),
+        holder: Option<&AddressWorkload>,
     ) -> MonitorEndpoint {
         let engine = &self.state.engine;
-        let Some(holder) = self.state.address_holder(address, at) else {
+        let Some(AddressWorkload { id, endpoint }) = holder else {
             let names = engine.domain_names_at(address).into_iter();
             return MonitorEndpoint {
                 address: address.to_string(),
@@ -214,33 +232,31 @@ impl PacketContext<'_> {
                 ..MonitorEndpoint::default()
             };
         };
-        let workload = engine.endpoint(&holder);
-        let labels = workload.as_ref().map(|workload| {
-            let labels = workload.labels.iter();
-            labels.map(|(key, value)| (key.to_string(), value.to_string()))
-        });
+        let labels = endpoint.iter().flat_map(|endpoint| endpoint.labels.iter());
         MonitorEndpoint {
             address: address.to_string(),
             port,
-            namespace: holder.namespace.as_deref().map(str::to_owned),
-            name: Some(holder.name.to_string()),
-            controller: workload.as_ref().and_then(controller),
-            labels: labels.map(Iterator::collect).unwrap_or_default(),
+            namespace: id.namespace.as_deref().map(str::to_owned),
+            name: Some(id.name.to_string()),
+            controller: endpoint.as_ref().and_then(controller),
+            labels: labels
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
             ..MonitorEndpoint::default()
         }
     }
 
-    /// A destination with the names of its address at a time, and the Service that a packet sent to this address, if its
-    /// destination was translated, was for.
+    /// A destination with the names of its address, and the Service that a packet sent to `original`, if its destination
+    /// was translated, was for.
     pub(super) fn destination_endpoint(
         &self,
         (address, port): (IpAddr, Option<u16>),
         original: Option<IpAddr>,
-        at: Duration,
+        holder: Option<&AddressWorkload>,
     ) -> MonitorEndpoint {
         MonitorEndpoint {
             service: self.addresses.service(original.unwrap_or(address)),
-            ..self.monitor_endpoint(address, port, at)
+            ..self.monitor_endpoint((address, port), holder)
         }
     }
 

@@ -115,7 +115,9 @@ impl PacketContext<'_> {
             .translated_source
             .map(|(address, port)| endpoint(address, ports.map(|_| port)));
         let is_translated = original_destination.is_some() || translated_source.is_some();
-        let [egress, ingress] = self.flow_decisions(packet, at);
+        let [sender, receiver] =
+            [packet.source, packet.destination].map(|address| self.address_holder(address, at));
+        let [egress, ingress] = self.flow_decisions(packet, [&sender, &receiver], at);
         FlowRecord {
             api_version: palisade_api::api_version(),
             state: match event.phase {
@@ -124,11 +126,14 @@ impl PacketContext<'_> {
             },
             began: began.map(rfc3339_micros),
             ended: ended.map(rfc3339_micros),
-            source: self.monitor_endpoint(packet.source, ports.map(|(port, _)| port), at),
+            source: self.monitor_endpoint(
+                (packet.source, ports.map(|(port, _)| port)),
+                sender.as_ref(),
+            ),
             destination: self.destination_endpoint(
                 (packet.destination, ports.map(|(_, port)| port)),
                 packet.pre_dnat.map(|sent| sent.destination),
-                at,
+                receiver.as_ref(),
             ),
             translation: is_translated.then_some(FlowTranslation {
                 original_destination,

@@ -9,7 +9,7 @@
 //! Never: names the rule by which a host endpoint let a flow be forwarded.
 
 use super::attribution::AuditAttribution;
-use super::event::PacketContext;
+use super::event::{AddressWorkload, PacketContext};
 use palisade_api::{FlowDecision, HostStage, PacketReason};
 use palisade_model::{Direction, PolicyStage, Str};
 use palisade_tables::{
@@ -24,7 +24,7 @@ const OTHER_INTERFACE: &str = "";
 
 /// An end of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum FlowEnd {
+enum EndKind {
     /// A workload of this host, with its interface.
     Workload(Str),
     /// This host itself.
@@ -54,21 +54,18 @@ struct EndCause {
 }
 
 impl PacketContext<'_> {
-    fn flow_end(&self, address: IpAddr, at: Duration) -> FlowEnd {
-        let interface = || {
-            let holder = self.state.address_holder(address, at)?;
-            self.state.engine.endpoint(&holder)?.interface
-        };
-        match interface() {
-            Some(interface) => FlowEnd::Workload(interface),
-            None if self.addresses.is_of_host(address) => FlowEnd::Host,
-            None => FlowEnd::Outside,
+    fn end_kind(&self, address: IpAddr, holder: Option<&AddressWorkload>) -> EndKind {
+        let endpoint = holder.and_then(|holder| holder.endpoint.as_ref());
+        match endpoint.and_then(|endpoint| endpoint.interface.clone()) {
+            Some(interface) => EndKind::Workload(interface),
+            None if self.addresses.is_of_host(address) => EndKind::Host,
+            None => EndKind::Outside,
         }
     }
 
     /// The interfaces of this host to which a packet may come from an end, or by which it may leave for it.
-    fn interfaces(&self, end: &FlowEnd) -> Vec<Str> {
-        if let FlowEnd::Workload(interface) = end {
+    fn interfaces(&self, end: &EndKind) -> Vec<Str> {
+        if let EndKind::Workload(interface) = end {
             return vec![interface.clone()];
         }
         let endpoints = self.state.engine.local_endpoints();
@@ -77,9 +74,18 @@ impl PacketContext<'_> {
         named.chain([OTHER_INTERFACE.into()]).collect()
     }
 
-    /// What let a flow leave its source and reach its destination, by the first tables of its time that let it pass.
-    pub(super) fn flow_decisions(&self, first: &Packet, at: Duration) -> [Option<FlowDecision>; 2] {
-        let ends = [first.source, first.destination].map(|address| self.flow_end(address, at));
+    /// What let a flow between these workloads, or others, leave its source and reach its destination, by the first tables
+    /// of its time that let it pass.
+    pub(super) fn flow_decisions(
+        &self,
+        first: &Packet,
+        [sender, receiver]: [&Option<AddressWorkload>; 2],
+        at: Duration,
+    ) -> [Option<FlowDecision>; 2] {
+        let ends = [
+            self.end_kind(first.source, sender.as_ref()),
+            self.end_kind(first.destination, receiver.as_ref()),
+        ];
         for (tables, revision, stale) in self.state.states_at(at) {
             let verdicts = [Direction::Egress, Direction::Ingress]
                 .map(|direction| self.end_verdict(&tables, first, direction, &ends));
@@ -93,7 +99,7 @@ impl PacketContext<'_> {
             });
         }
         // Who judges the outside is another host.
-        ends.map(|end| (end != FlowEnd::Outside).then(unknown_decision))
+        ends.map(|end| (end != EndKind::Outside).then(unknown_decision))
     }
 
     fn flow_decision(&self, end: &EndCause, revision: u64, stale: bool) -> FlowDecision {
@@ -115,23 +121,23 @@ impl PacketContext<'_> {
         tables: &PastTables<'_>,
         first: &Packet,
         direction: Direction,
-        [source, destination]: &[FlowEnd; 2],
+        [source, destination]: &[EndKind; 2],
     ) -> EndVerdict {
         let (own, peer) = match direction {
             Direction::Egress => (source, destination),
             Direction::Ingress => (destination, source),
         };
-        let interface = |end: &FlowEnd| match end {
-            FlowEnd::Workload(interface) => Some(interface.clone()),
-            FlowEnd::Host => None,
-            FlowEnd::Outside => Some(OTHER_INTERFACE.into()),
+        let interface = |end: &EndKind| match end {
+            EndKind::Workload(interface) => Some(interface.clone()),
+            EndKind::Host => None,
+            EndKind::Outside => Some(OTHER_INTERFACE.into()),
         };
         let packet = Packet {
             input_interface: interface(source),
             output_interface: interface(destination),
             ..first.clone()
         };
-        if *own != FlowEnd::Host {
+        if *own != EndKind::Host {
             return workload_verdict(tables, &packet, direction);
         }
         let verdicts = self.interfaces(peer).into_iter().map(|interface| {
