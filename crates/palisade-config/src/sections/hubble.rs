@@ -12,16 +12,16 @@ section! {
 
     /// The unix socket of Hubble's API, such as /run/palisade/hubble.sock, with the group and the mode of the API's
     /// socket; empty: none. Needs flows: on.
-    socket: Option<PathBuf> = "hubble-socket", optional_path(), "", "PATH", Restart, set_by_chart;
+    socket: Option<PathBuf> = "hubble-socket", optional_path(), "", "PATH", Restart;
 
     /// The address of Hubble's API for relays, such as 10.0.0.1:4244; empty: none. Beyond loopback addresses it needs
     /// hubble-tls-dir.
     address: Option<SocketAddr> =
-        "hubble-address", socket_address(), "", "ADDRESS:PORT", Restart, set_by_chart;
+        "hubble-address", socket_address(), "", "ADDRESS:PORT", Restart;
 
     /// The directory with certificate and key of hubble-address, tls.crt and tls.key, and with the authorities that sign
     /// the certificates of its clients, ca.crt (PEM), as a Secret is mounted; empty: none, and no TLS.
-    tls_dir: Option<PathBuf> = "hubble-tls-dir", optional_path(), "", "DIR", Restart, set_by_chart;
+    tls_dir: Option<PathBuf> = "hubble-tls-dir", optional_path(), "", "DIR", Restart;
 }
 
 impl HubbleApiConfig {
