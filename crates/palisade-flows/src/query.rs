@@ -69,8 +69,8 @@ pub(crate) fn read_flows(
 struct FlowMerge<'a> {
     filter: &'a FlowFilter,
     rows: HashMap<RowKey, RowCounts, FixedState>,
-    ends: TextTable<(RecordedEnd, EndMatch)>,
-    decisions: TextTable<RecordedDecision>,
+    ends: TextNumbers<(RecordedEnd, EndMatch)>,
+    decisions: TextNumbers<RecordedDecision>,
     no_end: EndMatch,
     since: Option<u64>,
     lost: u64,
@@ -78,7 +78,7 @@ struct FlowMerge<'a> {
 }
 
 /// Different texts, parsed; equal ones of different dictionaries are one.
-struct TextTable<T> {
+struct TextNumbers<T> {
     numbers: HashMap<Vec<u8>, EntryNumber, FixedState>,
     parsed: Vec<T>,
 }
@@ -113,7 +113,7 @@ impl BaseRows {
 /// What finds the text of a number in a dictionary.
 type TextSource<'a> = &'a mut dyn FnMut(EntryNumber) -> Result<Option<Vec<u8>>, StorageError>;
 
-impl<T> TextTable<T> {
+impl<T> TextNumbers<T> {
     /// The number of a text that has this number in its dictionary.
     fn resolve(
         &mut self,
@@ -158,9 +158,9 @@ impl<T> TextTable<T> {
     }
 }
 
-impl<T> Default for TextTable<T> {
+impl<T> Default for TextNumbers<T> {
     fn default() -> Self {
-        TextTable {
+        TextNumbers {
             numbers: HashMap::default(),
             parsed: Vec::new(),
         }
@@ -176,8 +176,8 @@ impl<'a> FlowMerge<'a> {
         FlowMerge {
             filter,
             rows: HashMap::default(),
-            ends: TextTable::default(),
-            decisions: TextTable::default(),
+            ends: TextNumbers::default(),
+            decisions: TextNumbers::default(),
             no_end: filter.match_end(&RecordedEnd::default()),
             since: None,
             lost: 0,

@@ -20,11 +20,11 @@ pub(super) struct LabelSelector(Vec<Requirement>);
 struct Requirement {
     source: String,
     key: String,
-    test: ValueTest,
+    test: RequirementTest,
 }
 
 #[derive(Debug, PartialEq)]
-enum ValueTest {
+enum RequirementTest {
     Exists,
     Missing,
     In(Vec<String>),
@@ -59,15 +59,17 @@ impl LabelSelector {
         self.0.iter().all(|requirement| {
             let value = labels.iter().find_map(|label| requirement.value_of(label));
             match (&requirement.test, value) {
-                (ValueTest::Exists, value) => value.is_some(),
-                (ValueTest::Missing, value) => value.is_none(),
-                (ValueTest::In(values), Some(value)) => values.iter().any(|own| own == value),
-                (ValueTest::NotIn(values), Some(value)) => values.iter().all(|own| own != value),
-                (ValueTest::NotIn(_), None) => true,
-                (ValueTest::Greater(bound), Some(value)) => {
+                (RequirementTest::Exists, value) => value.is_some(),
+                (RequirementTest::Missing, value) => value.is_none(),
+                (RequirementTest::In(values), Some(value)) => values.iter().any(|own| own == value),
+                (RequirementTest::NotIn(values), Some(value)) => {
+                    values.iter().all(|own| own != value)
+                }
+                (RequirementTest::NotIn(_), None) => true,
+                (RequirementTest::Greater(bound), Some(value)) => {
                     value.parse().is_ok_and(|value: i64| value > *bound)
                 }
-                (ValueTest::Less(bound), Some(value)) => {
+                (RequirementTest::Less(bound), Some(value)) => {
                     value.parse().is_ok_and(|value: i64| value < *bound)
                 }
                 (_, None) => false,
@@ -110,7 +112,7 @@ impl<'a> Parser<'a> {
         // Cilium hands both to Kubernetes' parser as one name.
         check_key(&format!("{source}.{key}"))?;
         let test = if negated {
-            ValueTest::Missing
+            RequirementTest::Missing
         } else {
             self.value_test()?
         };
@@ -121,28 +123,28 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn value_test(&mut self) -> Result<ValueTest, String> {
+    fn value_test(&mut self) -> Result<RequirementTest, String> {
         if self.take_if('!') {
             return if self.take_if('=') {
-                Ok(ValueTest::NotIn(vec![self.value()?]))
+                Ok(RequirementTest::NotIn(vec![self.value()?]))
             } else {
                 Err("'=' is expected after '!'".to_owned())
             };
         }
         if self.take_if('=') {
             self.take_if('=');
-            return Ok(ValueTest::In(vec![self.value()?]));
+            return Ok(RequirementTest::In(vec![self.value()?]));
         }
         if self.take_if('>') {
-            return Ok(ValueTest::Greater(self.number()?));
+            return Ok(RequirementTest::Greater(self.number()?));
         }
         if self.take_if('<') {
-            return Ok(ValueTest::Less(self.number()?));
+            return Ok(RequirementTest::Less(self.number()?));
         }
         match self.take_word() {
-            "" => Ok(ValueTest::Exists),
-            "in" => Ok(ValueTest::In(self.values()?)),
-            "notin" => Ok(ValueTest::NotIn(self.values()?)),
+            "" => Ok(RequirementTest::Exists),
+            "in" => Ok(RequirementTest::In(self.values()?)),
+            "notin" => Ok(RequirementTest::NotIn(self.values()?)),
             other => Err(format!("{other:?} is no operator")),
         }
     }
