@@ -52,7 +52,10 @@ impl HubbleThread {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             lines: recent,
             peers: followed,
-            own: config.address.map(|address| HubblePeer {
+            own: (config
+                .address
+                .filter(|address| !address.ip().is_unspecified()))
+            .map(|address| HubblePeer {
                 node,
                 address: address.to_string(),
                 tls: has_tls,
@@ -60,7 +63,7 @@ impl HubbleThread {
             clock: Arc::new(|| SystemClock.wall()),
         });
         if let Some(address) = config.address {
-            let others = HubblePeers::new(peers, address.port(), has_tls);
+            let others = HubblePeers::new(peers, address, has_tls);
             core.add_node_listener(Box::new(move |nodes| others.set(nodes)));
         }
         let (stop, stopped) = oneshot::channel();
