@@ -3,6 +3,7 @@
 
 use crate::agent::Agent;
 use crate::agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
+use crate::agent::site::Site;
 use crate::monitor::Following;
 use palisade_testkit::lab::{OUTSIDE_ADDRESSES, ProbeFlow};
 use palisade_testkit::need_root;
@@ -162,4 +163,69 @@ fn without_the_parameter_asking_for_flows_is_an_error_with_a_hint() {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains("does not follow flows"), "{errors}");
     assert!(errors.contains("flows: on"), "{errors}");
+}
+
+/// Both rules are of the node's endpoint, which governs every interface: which one it was does not matter.
+const NODE: &str = "
+apiVersion: cilium.io/v2
+kind: CiliumClusterwideNetworkPolicy
+metadata: {name: nodes}
+spec:
+  nodeSelector: {}
+  ingress:
+  - fromEntities: [all]
+    toPorts: [{ports: [{port: '8080', protocol: TCP}]}]
+  egress:
+  - toEntities: [all]
+    toPorts: [{ports: [{port: '9090', protocol: TCP}]}]
+";
+
+#[test]
+fn flows_of_the_host_have_the_rule_of_its_endpoint() {
+    if !need_root() {
+        return;
+    }
+    let site = Site::with("hostflows", &["--flows", "on"]);
+    let (host, outside) = (site.host(), site.outside());
+    let [v4, v6] = site.addresses(host);
+    let node = format!(
+        "{{apiVersion: v1, kind: Node, metadata: {{name: n1}}, status: {{addresses: [\
+         {{type: InternalIP, address: '{v4}'}}, {{type: InternalIP, address: '{v6}'}}]}}}}\n"
+    );
+    let agent = &site.shop.agent;
+    agent.apply("node.yaml", &node);
+    agent.apply("nodes.yaml", NODE);
+    let following = Following::start(&site.shop, &["--flows"]);
+    let began = Instant::now();
+    while flows(&following).is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{}", agent.log());
+        assert!(site.tcp(outside, host, 8080));
+    }
+    assert!(site.tcp(outside, host, 8080) && !site.tcp(outside, host, 8081));
+    assert!(site.tcp(host, outside, 9090) && !site.tcp(host, outside, 9091));
+    let told = flows(&following);
+    let began = |port: u64| -> Vec<&Value> {
+        let is_wanted = |flow: &&Value| {
+            flow["state"] == "Began" && flow["destination"]["port"].as_u64() == Some(port)
+        };
+        told.iter().filter(is_wanted).collect()
+    };
+    for (port, direction, other, end) in [
+        (8080, "ingress", "egress", "destination"),
+        (9090, "egress", "ingress", "source"),
+    ] {
+        let found = began(port);
+        assert_eq!(found.len(), 2, "a flow of each family: {told:#?}");
+        for flow in found {
+            let name = Some(("nodes".to_owned(), Some("nodes.yaml".to_owned())));
+            assert_eq!(decided(flow, direction), name, "{flow:#}");
+            assert_eq!(flow[direction]["stage"], "Normal", "{flow:#}");
+            assert_eq!(flow[other], Value::Null, "{flow:#}");
+            assert_eq!(flow[end]["node"], "n1", "{flow:#}");
+        }
+    }
+    assert!(
+        began(8081).is_empty() && began(9091).is_empty(),
+        "{told:#?}"
+    );
 }

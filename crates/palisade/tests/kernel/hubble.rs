@@ -135,4 +135,31 @@ fn the_command_of_hubble_shows_real_flows_and_their_policies() {
         flows.iter().all(|flow| flow["port"] == 8080),
         "{recorded:#}"
     );
+
+    let file = dir.path().join("flows.json");
+    let file = file.to_str().unwrap();
+    let exported = shop
+        .agent
+        .run(&["flows", "--to", "shop/db", "--export", file]);
+    assert!(exported.status.success(), "{exported:?}");
+    let output = Command::new(&program)
+        .args([
+            "observe",
+            "--input-file",
+            file,
+            "--last",
+            "1000",
+            "-o",
+            "jsonpb",
+        ])
+        .args(["--verdict", "DROPPED", "--to-label", "app=db"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let read: Vec<Value> = lines.collect();
+    assert_eq!(read.len(), verdicts("Denied"), "{read:#?} of {recorded:#}");
+    let flow = &read[0]["flow"];
+    assert_eq!(flow["ingress_denied_by"][0]["name"], "db", "{flow:#}");
 }
