@@ -1,0 +1,124 @@
+//! `palisade preview -o json`: what a change of the manifests means for the flows that were recorded.
+
+use crate::{DecisionReport, FlowIcmp, MonitorVerdict, ProtocolName, RecordedEnd};
+use palisade_model::Direction;
+use serde::Serialize;
+
+/// Recorded flows, judged by the present manifests and by the changed ones.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreviewReport {
+    /// [`crate::API_VERSION`].
+    pub api_version: String,
+    /// What was read.
+    pub record: RecordSummary,
+    /// The number of judged flows, told apart by ends, port and recorded verdict.
+    pub judged: usize,
+    /// Recorded as allowed, and denied by the change; the last seen first.
+    pub cut: Vec<PreviewedFlow>,
+    /// Denied by the present manifests, and allowed by the change; the last seen first.
+    pub opened: Vec<PreviewedFlow>,
+    /// Recorded as allowed, and denied by the present manifests and by the changed ones.
+    pub already_denied: Vec<PreviewedFlow>,
+    /// Flows that cannot be judged.
+    pub unjudged: Vec<UnjudgedFlow>,
+    /// What the verdicts do not contain.
+    pub notes: Vec<String>,
+}
+
+/// The records that were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordSummary {
+    /// When the first of the records begins; RFC 3339.
+    pub since: String,
+    /// When the last flow was seen; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// The nodes whose records were read.
+    pub nodes: Vec<String>,
+    /// The nodes of the manifests whose records were not read.
+    pub nodes_missing: Vec<String>,
+    /// How many flows and packets were not recorded, as far as it is known.
+    pub lost: u64,
+    /// The nodes whose records are cut off: more flows match than are listed.
+    pub truncated: Vec<String>,
+    /// The number of entries that were read.
+    pub entries: usize,
+    /// The number of flows, told apart by ends, port and recorded verdict.
+    pub flows: usize,
+}
+
+/// A recorded flow that the change concerns.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreviewedFlow {
+    /// What was recorded.
+    #[serde(flatten)]
+    pub flow: FlowSummary,
+    /// What denies it after the change, or denied it before; one entry for each end that does.
+    pub denied_by: Vec<DenyingEnd>,
+    /// Where the pods at the ends are judged differently: how many pairs of them the change concerns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<PairShare>,
+    /// The ends that no pod has any more: they were judged by their recorded labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reconstructed: Vec<Direction>,
+}
+
+/// A recorded flow with all of its entries.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FlowSummary {
+    /// The sender.
+    pub source: RecordedEnd,
+    /// The receiver.
+    pub destination: RecordedEnd,
+    /// Protocol.
+    pub protocol: ProtocolName,
+    /// Destination port, if the protocol has ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The ICMP header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub icmp: Option<FlowIcmp>,
+    /// The recorded verdict.
+    pub recorded: MonitorVerdict,
+    /// How often; where both ends recorded it, only the end that did so more often counts.
+    pub count: u64,
+    /// When it was first seen.
+    pub first: String,
+    /// When it was last seen.
+    pub last: String,
+}
+
+/// An end of a flow whose policies deny it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DenyingEnd {
+    /// Egress at the source, ingress at the destination.
+    pub direction: Direction,
+    /// What decides.
+    pub decided_by: DecisionReport,
+}
+
+/// How many of the pairs of pods at the ends of a flow are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PairShare {
+    /// So many.
+    pub concerned: usize,
+    /// Of so many kinds of pairs that policies may treat differently.
+    pub of: usize,
+}
+
+/// A recorded flow that cannot be judged.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnjudgedFlow {
+    /// What was recorded.
+    #[serde(flatten)]
+    pub flow: FlowSummary,
+    /// Why.
+    pub reason: String,
+}
