@@ -1,0 +1,19 @@
+//! What recorded flows say about policy: [`preview`] judges them by present and changed policies.
+//!
+//! A [`Record`] is what nodes recorded. Its ends are names of workloads, addresses and domain names; the module `sites` finds the
+//! pods and addresses that they stand for, and the reference semantics and the decision tables judge each flow between
+//! them, once for ends that no policy can tell apart.
+//!
+//! Promises: every verdict is that of reference and tables, which have to agree; a flow that cannot be judged is listed
+//! with the reason. Never: reads a file, accesses a kernel or a clock, or guesses what was not recorded.
+
+mod judge;
+mod peer_signatures;
+mod preview;
+mod record;
+mod sites;
+mod tested_facts;
+
+pub use judge::{AgentActions, Disagreement};
+pub use preview::preview;
+pub use record::Record;
