@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 /// The pods of each controller.
 pub struct ControllerIndex<'a> {
     by_name: BTreeMap<WorkloadRef, Vec<&'a Endpoint>>,
+    /// Pods and other workloads by their own namespace and name.
+    by_own_name: BTreeMap<(Str, Str), Vec<&'a Endpoint>>,
 }
 
 impl<'a> ControllerIndex<'a> {
@@ -20,8 +22,13 @@ impl<'a> ControllerIndex<'a> {
     pub fn new(state: &'a State) -> Self {
         let templates = TemplateIndex::new(state);
         let mut by_name: BTreeMap<WorkloadRef, Vec<&'a Endpoint>> = BTreeMap::new();
+        let mut by_own_name: BTreeMap<(Str, Str), Vec<&'a Endpoint>> = BTreeMap::new();
         let workloads = state.endpoints.values().filter(|e| !e.is_host());
         for endpoint in workloads.filter(|e| !e.uses_host_network() && !e.is_completed()) {
+            if let Some(namespace) = endpoint.id.namespace.clone().filter(|_| !endpoint.is_template()) {
+                let own = by_own_name.entry((namespace, endpoint.id.name.clone()));
+                own.or_default().push(endpoint);
+            }
             let mut names = vec![WorkloadRef::from_endpoint(endpoint)];
             names.extend(templates.chain(endpoint));
             if let Some(last) = names.last().filter(|_| names.len() > 1).cloned() {
@@ -39,7 +46,17 @@ impl<'a> ControllerIndex<'a> {
                 pods.retain(|pod| !pod.is_template());
             }
         }
-        ControllerIndex { by_name }
+        ControllerIndex {
+            by_name,
+            by_own_name,
+        }
+    }
+
+    /// The pod or other workload of this name; several if they are of different kinds.
+    #[must_use]
+    pub fn named(&self, namespace: &str, name: &str) -> &[&'a Endpoint] {
+        let key = (Str::from(namespace), Str::from(name));
+        self.by_own_name.get(&key).map_or(&[], Vec::as_slice)
     }
 
     /// The pods of a controller, or of a pod's own name; the templates if there are no pods.

@@ -71,6 +71,8 @@ pub(crate) struct SitePair {
     pub(crate) protocol: Protocol,
     pub(crate) l4: L4,
     pub(crate) origin: FlowOrigin,
+    /// Whether the endpoint of the site sends to itself; otherwise what is within one site goes to the twin.
+    pub(crate) is_hairpin: bool,
 }
 
 /// A verdict of the oracle that is not that of the tables: a fault of this program.
@@ -183,7 +185,7 @@ impl<'s> StateJudge<'s> {
             protocol: pair.protocol,
             l4: pair.l4,
             origin: pair.origin,
-            is_hairpin: self.is_hairpin(pair),
+            is_hairpin: pair.is_hairpin,
         };
         let by_oracle = self.oracle_verdict(key, other, pair);
         let by_tables = self.table_verdict(key, other, pair);
@@ -198,6 +200,11 @@ impl<'s> StateJudge<'s> {
     }
 
     fn oracle_verdict(&mut self, key: DirectionKey, other: SiteId, pair: SitePair) -> bool {
+        let is_exempt = self.options.host_to_endpoint == HostTrafficAction::Allow;
+        if is_exempt && key.origin == FlowOrigin::HostStack && key.direction == Direction::Ingress {
+            // The state need not know on which node the workload runs: the record does.
+            return true;
+        }
         let ends = self.addresses(pair);
         let end = match key.direction {
             Direction::Egress => ends[1],
@@ -248,7 +255,7 @@ impl<'s> StateJudge<'s> {
     /// The packet as a host sees it on which both ends are.
     fn packet(&self, pair: SitePair, [source, destination]: [IpAddr; 2]) -> Packet {
         let uplink = || Some(Str::from(UPLINK));
-        let twin = pair.source == pair.destination && !self.is_hairpin(pair);
+        let twin = pair.source == pair.destination && !pair.is_hairpin;
         let interface = |site: SiteId, is_twin: bool| {
             let has_endpoint = self.site(site).is_some_and(|site| site.endpoint.is_some());
             has_endpoint.then(|| interface_name(site, is_twin))
@@ -314,12 +321,6 @@ impl<'s> StateJudge<'s> {
         self.sites.get(id as usize)
     }
 
-    /// Whether an endpoint sends to itself.
-    fn is_hairpin(&self, pair: SitePair) -> bool {
-        let has_twin = |site: &Site| site.twin_addresses[pair.family as usize].is_some();
-        pair.source == pair.destination && !self.site(pair.source).is_some_and(has_twin)
-    }
-
     /// The addresses of source and destination.
     fn addresses(&self, pair: SitePair) -> [IpAddr; 2] {
         let family = pair.family as usize;
@@ -327,7 +328,7 @@ impl<'s> StateJudge<'s> {
         let twin = |site: &Site| site.twin_addresses[family].or(site.addresses[family]);
         let source = self.site(pair.source).and_then(own);
         let destination = self.site(pair.destination);
-        let destination = if pair.source == pair.destination {
+        let destination = if pair.source == pair.destination && !pair.is_hairpin {
             destination.and_then(twin)
         } else {
             destination.and_then(own)

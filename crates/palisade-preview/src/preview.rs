@@ -5,12 +5,13 @@
 //! cannot be judged is listed with the reason. Without a change nothing is cut or opened.
 
 use crate::judge::{AgentActions, Disagreement, SitePair, StateJudge};
-use crate::record::{FlowKey, FlowTotal, Record, RecordedHeader};
-use crate::sites::{ResolvedEnd, Site, SiteTable};
+use crate::record::{EndId, FlowKey, FlowTotal, Record, RecordedHeader};
+use crate::sites::{ResolvedEnd, Site, SiteId, SiteTable};
 use crate::tested_facts::TestedFacts;
 use palisade_api::{PairShare, PreviewReport, PreviewedFlow, UnjudgedFlow};
 use palisade_model::{Direction, Family, FlowOrigin, L4, Protocol, State};
 use std::cmp::Reverse;
+use std::net::IpAddr;
 
 /// The source port of every flow: records do not have it.
 const SOURCE_PORT: u16 = 40_000;
@@ -67,39 +68,38 @@ pub(crate) fn resolve(table: &SiteTable, key: FlowKey) -> Result<ResolvedFlow, S
         .protocol
         .ok_or("the record does not say which protocol it is")?;
     let l4 = header(protocol, key.header)?;
-    let mut reconstructed = Vec::new();
-    let mut sites_of = |id, direction| match table.end(id) {
-        Some(ResolvedEnd::Sites {
-            sites,
-            is_reconstructed,
-        }) => {
-            if *is_reconstructed {
-                reconstructed.push(direction);
-            }
-            Ok(sites)
-        }
-        Some(ResolvedEnd::Nowhere(reason)) => Err(reason.clone()),
-        None => Err("it has no end".to_owned()),
-    };
-    let sources = sites_of(key.source, Direction::Egress)?;
-    let destinations = sites_of(key.destination, Direction::Ingress)?;
+    let [source, destination] = [key.source, key.destination].map(|id| placed_end(table, id));
+    let (source, destination) = (source?, destination?);
+    let is_one_pod = key.source == key.destination && source.is_single;
+    let has_one_pair = source.sites.len() == 1 && destination.sites.len() == 1;
     let mut pairs = Vec::new();
     let mut is_of_workloads = false;
-    for source in sources {
-        for destination in destinations {
-            let Some((from, to)) = table.site(*source).zip(table.site(*destination)) else {
+    for from_site in source.sites {
+        for to_site in destination.sites {
+            let Some((from, to)) = table.site(*from_site).zip(table.site(*to_site)) else {
                 continue;
             };
             is_of_workloads |= from.endpoint.is_some() || to.endpoint.is_some();
-            let families = families(from, to, protocol);
+            let is_within = from_site == to_site;
+            let is_hairpin = is_within && (is_one_pod || from.twin.is_none());
+            if is_hairpin && !is_one_pod && !has_one_pair {
+                // Of several pods each sends to the others.
+                continue;
+            }
+            let to_addresses = match is_within && !is_hairpin {
+                true => to.twin_addresses,
+                false => to.addresses,
+            };
+            let families = families(from, to, to_addresses, protocol);
             let origin = origin(key, from, to);
             pairs.extend(families.into_iter().map(|family| SitePair {
-                source: *source,
-                destination: *destination,
+                source: *from_site,
+                destination: *to_site,
                 family,
                 protocol,
                 l4,
                 origin,
+                is_hairpin,
             }));
         }
     }
@@ -112,10 +112,38 @@ pub(crate) fn resolve(table: &SiteTable, key: FlowKey) -> Result<ResolvedFlow, S
     if pairs.is_empty() {
         return Err("its ends have no address family in common any more".to_owned());
     }
+    let reconstructed = [
+        (Direction::Egress, source.is_reconstructed),
+        (Direction::Ingress, destination.is_reconstructed),
+    ];
+    let reconstructed = reconstructed.into_iter().filter(|(_, is)| *is);
     Ok(ResolvedFlow {
         pairs,
-        reconstructed,
+        reconstructed: reconstructed.map(|(direction, _)| direction).collect(),
     })
+}
+
+/// An end that has sites.
+struct PlacedEnd<'t> {
+    sites: &'t [SiteId],
+    is_reconstructed: bool,
+    is_single: bool,
+}
+
+fn placed_end(table: &SiteTable, id: EndId) -> Result<PlacedEnd<'_>, String> {
+    match table.end(id) {
+        Some(ResolvedEnd::Sites {
+            sites,
+            is_reconstructed,
+            is_single,
+        }) => Ok(PlacedEnd {
+            sites,
+            is_reconstructed: *is_reconstructed,
+            is_single: *is_single,
+        }),
+        Some(ResolvedEnd::Nowhere(reason)) => Err(reason.clone()),
+        None => Err("it has no end".to_owned()),
+    }
 }
 
 /// A recorded flow with the sites that it is between.
@@ -140,7 +168,12 @@ fn header(protocol: Protocol, header: RecordedHeader) -> Result<L4, String> {
 }
 
 /// The families in which a flow can be between two sites.
-fn families(from: &Site, to: &Site, protocol: Protocol) -> Vec<Family> {
+fn families(
+    from: &Site,
+    to: &Site,
+    to_addresses: [Option<IpAddr>; 2],
+    protocol: Protocol,
+) -> Vec<Family> {
     let only = match protocol {
         Protocol::ICMP => Some(Family::V4),
         Protocol::ICMPV6 => Some(Family::V6),
@@ -149,7 +182,7 @@ fn families(from: &Site, to: &Site, protocol: Protocol) -> Vec<Family> {
     let is_common = |family: &Family| {
         let at = *family as usize;
         from.addresses[at].is_some()
-            && to.addresses[at].is_some()
+            && to_addresses[at].is_some()
             && only.is_none_or(|only| only == *family)
     };
     let mut families: Vec<Family> = Family::BOTH.into_iter().filter(is_common).collect();

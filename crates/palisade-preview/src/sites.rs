@@ -44,6 +44,8 @@ pub(crate) enum ResolvedEnd {
         sites: Vec<SiteId>,
         /// Whether it was made from the record alone.
         is_reconstructed: bool,
+        /// Whether it is one pod by its name.
+        is_single: bool,
     },
     /// It cannot be placed, for this reason.
     Nowhere(String),
@@ -155,6 +157,7 @@ impl<'a> SiteBuilder<'a> {
             Ok((sites, is_reconstructed)) => ResolvedEnd::Sites {
                 sites,
                 is_reconstructed,
+                is_single: end.controller.is_none(),
             },
             Err(reason) => ResolvedEnd::Nowhere(reason),
         }
@@ -172,7 +175,10 @@ impl<'a> SiteBuilder<'a> {
         };
         let [present, changed] = [0, 1].map(|at: usize| {
             let pods = self.pods.get(at);
-            pods.map_or(&[][..], |pods| pods.pods(namespace, kind, name))
+            pods.map_or(&[][..], |pods| match &end.controller {
+                Some(_) => pods.pods(namespace, kind, name),
+                None => pods.named(namespace, name),
+            })
         });
         let ids: BTreeSet<&EndpointId> = present.iter().map(|pod| &pod.id).collect();
         let ids: Vec<EndpointId> = match (ids.is_empty(), changed) {
