@@ -187,14 +187,24 @@ impl<'a> SiteBuilder<'a> {
             (false, []) => return Err(format!("the change removes {namespace}/{name}")),
             (false, _) => ids.into_iter().cloned().collect(),
         };
-        let mut sites = Vec::new();
-        for id in ids {
+        let mut pods: Vec<[&Endpoint; 2]> = Vec::new();
+        for id in &ids {
             // What only one state has is taken for the same in the other.
-            let [old, new] = self.states.map(|state| state.endpoints.get(&id));
-            let Some((old, new)) = old.or(new).zip(new.or(old)) else {
-                continue;
-            };
-            let site = self.add_pod([old, new], false);
+            let [old, new] = self.states.map(|state| state.endpoints.get(id));
+            pods.extend(old.or(new).zip(new.or(old)).map(|(old, new)| [old, new]));
+        }
+        // Pods that are not there yet, or no longer, are judged only where there are no others.
+        let has_address = |pod: &&[&Endpoint; 2]| {
+            let [old, _] = pod;
+            self.held_addresses(old).iter().any(Option::is_some)
+        };
+        let with_address: Vec<[&Endpoint; 2]> = pods.iter().filter(has_address).copied().collect();
+        if !with_address.is_empty() {
+            pods = with_address;
+        }
+        let mut sites = Vec::new();
+        for pod in pods {
+            let site = self.add_pod(pod, false);
             if !sites.contains(&site) {
                 sites.push(site);
             }
@@ -237,22 +247,27 @@ impl<'a> SiteBuilder<'a> {
         Ok((vec![site], true))
     }
 
+    /// By family, the first address of an endpoint that is its own in both states.
+    fn held_addresses(&self, pod: &Endpoint) -> [Option<IpAddr>; 2] {
+        let is_held = |address: &IpAddr| {
+            let mut states = self.holders.iter().zip(self.states);
+            states.all(|(holders, state)| {
+                let holder = holders.get(address);
+                !state.endpoints.contains_key(&pod.id)
+                    || holder.is_some_and(|holder| holder.id == pod.id)
+            })
+        };
+        Family::BOTH.map(|family| {
+            let own = pod.addresses.iter().filter(|_| !pod.is_template());
+            let mut own = own.filter(|a| Family::of(**a) == family);
+            own.find(|address| is_held(address)).copied()
+        })
+    }
+
     /// The site of an endpoint, as it is in each state.
     fn add_pod(&mut self, pod: [&Endpoint; 2], has_replicas: bool) -> SiteId {
         let [old, new] = pod;
-        let addresses = Family::BOTH.map(|family| {
-            let mut own = old.addresses.iter().filter(|a| Family::of(**a) == family);
-            let is_held = |address: &&IpAddr| {
-                let is_its = |(holders, state): (&BTreeMap<IpAddr, &Endpoint>, &State)| {
-                    let holder = holders.get(*address);
-                    !state.endpoints.contains_key(&old.id)
-                        || holder.is_some_and(|holder| holder.id == old.id)
-                };
-                let held = self.holders.iter().zip(self.states);
-                held.into_iter().all(is_its)
-            };
-            own.find(is_held).copied().filter(|_| !old.is_template())
-        });
+        let addresses = self.held_addresses(old);
         let [first, second] = self.states;
         let key = SiteKey::Workload {
             facts: [
