@@ -89,7 +89,8 @@ pub use policy::{
 };
 pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyState, PolicyStatus};
 pub use preview::{
-    DenyingEnd, FlowSummary, PairShare, PreviewReport, PreviewedFlow, RecordSummary, UnjudgedFlow,
+    DenyingEnd, EndName, FlowSummary, PairShare, PreviewReport, PreviewedFlow, RecordSummary,
+    RefusedWorkload, SuggestionReport, UnjudgedFlow, WidenedConnection,
 };
 pub use push::PushReport;
 pub use recorded_flow::{

@@ -3,6 +3,7 @@
 use crate::{DecisionReport, FlowIcmp, MonitorVerdict, ProtocolName, RecordedEnd};
 use palisade_model::Direction;
 use serde::Serialize;
+use std::fmt;
 
 /// Recorded flows, judged by the present manifests and by the changed ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -121,4 +122,107 @@ pub struct UnjudgedFlow {
     pub flow: FlowSummary,
     /// Why.
     pub reason: String,
+}
+
+/// Policies that allow what was recorded, and what they allow beside that.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SuggestionReport {
+    /// [`crate::API_VERSION`].
+    pub api_version: String,
+    /// What was read.
+    pub record: RecordSummary,
+    /// The policies, ready to be applied.
+    pub objects: Vec<serde_json::Value>,
+    /// The workloads for which no policy is suggested.
+    pub refused: Vec<RefusedWorkload>,
+    /// Flows of these workloads that no policy allows: denied, seen too rarely, or not to be placed.
+    pub left_out: Vec<UnjudgedFlow>,
+    /// What the policies allow although it was not recorded.
+    pub widened: Vec<WidenedConnection>,
+}
+
+/// A workload without a suggested policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedWorkload {
+    /// The workload.
+    pub workload: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A connection that suggested policies allow although it was not recorded.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WidenedConnection {
+    /// The sender.
+    pub from: String,
+    /// The receiver.
+    pub to: String,
+    /// The traffic that was not recorded.
+    pub traffic: String,
+    /// Why it is allowed.
+    pub reason: String,
+}
+
+/// An end in a line of text: the workload by its controller, else its name, the node, the domain names or the address.
+pub struct EndName<'a>(pub &'a RecordedEnd);
+
+impl fmt::Display for EndName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = self.0;
+        let address = end.address.as_deref();
+        match (&end.namespace, &end.controller, &end.name) {
+            (Some(namespace), Some(controller), _) => {
+                return write!(f, "{namespace}/{} ({})", controller.name, controller.kind);
+            }
+            (Some(namespace), None, name) => {
+                return write!(f, "{namespace}/{}", name.as_deref().unwrap_or("?"));
+            }
+            (None, ..) => {}
+        }
+        let names = end.names.join(", ");
+        match (&end.node, address) {
+            (Some(node), Some(address)) => write!(f, "host:{node} ({address})"),
+            (Some(node), None) => write!(f, "host:{node}"),
+            (None, Some(address)) if names.is_empty() => f.write_str(address),
+            (None, Some(address)) => write!(f, "{address} ({names})"),
+            (None, None) if names.is_empty() => f.write_str("other addresses"),
+            (None, None) => f.write_str(&names),
+        }
+    }
+}
+
+impl FlowSummary {
+    /// Protocol and port, or ICMP message, in a word: `443/TCP`, `ICMP type 8 code 0`.
+    #[must_use]
+    pub fn traffic(&self) -> String {
+        match (self.port, self.icmp) {
+            (Some(port), _) => format!("{port}/{}", self.protocol),
+            (None, Some(icmp)) => {
+                format!("{} type {} code {}", self.protocol, icmp.kind, icmp.code)
+            }
+            (None, None) => self.protocol.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for DenyingEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.direction)?;
+        match &self.decided_by {
+            DecisionReport::Rule(rule) => f.write_str(&rule.qualified()),
+            DecisionReport::TierDefault { isolating, .. } => {
+                let policies: Vec<String> = isolating.iter().map(ToString::to_string).collect();
+                write!(f, "no rule allows it; isolated by {}", policies.join(", "))
+            }
+            DecisionReport::NoProfileMatch => f.write_str("no rule of a profile matches"),
+            DecisionReport::MissingProfile { profile } => {
+                write!(f, "profile {profile} does not exist")
+            }
+            // The others allow.
+            other => write!(f, "{other:?}"),
+        }
+    }
 }

@@ -169,6 +169,15 @@ impl Record {
         id
     }
 
+    /// A record of some of the flows, with all ends.
+    pub(crate) fn with_flows(&self, flows: Vec<FlowTotal>) -> Record {
+        Record {
+            ends: self.ends.clone(),
+            flows,
+            ..Record::default()
+        }
+    }
+
     /// Whether nothing was recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -229,7 +238,7 @@ fn hash_end(end: &RecordedEnd, mut hasher: impl Hasher) -> u64 {
     hasher.finish()
 }
 
-fn protocol_of(name: ProtocolName) -> Option<Protocol> {
+pub(crate) fn protocol_of(name: ProtocolName) -> Option<Protocol> {
     match name {
         ProtocolName::Tcp => Some(Protocol::TCP),
         ProtocolName::Udp => Some(Protocol::UDP),

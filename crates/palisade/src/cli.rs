@@ -1,6 +1,7 @@
 //! The command line: definitions and help texts. The commands are implemented in [`crate::command`].
 
 mod convert;
+mod preview;
 
 pub(crate) use crate::connection_args::ScopeArgs;
 use crate::connection_args::{AgentActionArgs, HostPathArgs, HostToEndpoint, PacketArgs};
@@ -9,6 +10,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use convert::{ConvertArgs, ConvertTarget};
+pub(crate) use preview::{FlowArgs, PreviewArgs};
 use palisade_config::{ParameterKind, find_removed_parameter, parameters};
 use palisade_text::printable_lines;
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes: 0 success, no problem, no difference; 1 problems or differences \
 found; 2 invalid usage; 3 agent (or etcd) not reached; 4 not permitted; 5 a thread of the agent terminated \
-unexpectedly.";
+unexpectedly; 6 recorded flows would be cut.";
 
 /// Help heading of the options that every command has.
 const GLOBAL_OPTIONS_HEADING: &str = "Options of every command";
@@ -141,6 +143,13 @@ pub(crate) enum Command {
     /// As exact as the command connections. The exit code is 1 if there is a difference, or if the manifests
     /// have errors, which are printed on standard error.
     Diff(DiffArgs),
+    /// Show which recorded flows a change of the manifests would cut or open.
+    ///
+    /// Every recorded flow is judged by the present manifests and by the changed ones: by the reference and by the
+    /// tables that the agent writes, which have to agree. Flows whose ends are gone are judged by their recorded
+    /// labels, or listed with the reason. The exit code is 6 if a flow would be cut, else 1 if the manifests have
+    /// errors, which are printed on standard error, else 0.
+    Preview(PreviewArgs),
     /// Write policies in another dialect, exactly or not at all.
     ///
     /// Prints a YAML document for each object, ready for `kubectl apply`, and on standard error each rule that

@@ -16,9 +16,11 @@ mod manifests;
 mod monitor;
 mod names;
 mod policy;
+mod preview;
 mod progress;
 mod proxy;
 mod push;
+mod recorded_flows;
 mod status;
 mod uninstall_check;
 mod validate;
@@ -57,6 +59,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Explain(args) => explain::run(&args, &client, cli.output),
         Command::Connections(args) => connections::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
+        Command::Preview(args) => preview::run(&args, &client, cli.output),
         Command::Convert(args) => convert::run(&args, cli.output),
         Command::Push(args) => push::run(args, cli.output),
         Command::Cleanup(args) => cleanup::run(args, cli.output),
