@@ -3,6 +3,7 @@
 use crate::workload_labels::LabelMap;
 use palisade_model::{Direction, Prefix, Protocol};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 /// An end that a rule allows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +82,26 @@ impl PeerTraffic {
         self.0.entry(peer).or_default().insert(traffic);
     }
 
+    /// The same with the addresses of names in the place of the names; `None` if a name has no known address.
+    pub(crate) fn without_names(
+        self,
+        addresses: &BTreeMap<String, BTreeSet<IpAddr>>,
+    ) -> Option<Self> {
+        let mut traffic = PeerTraffic::default();
+        for (peer, items) in self.0 {
+            let SuggestedPeer::Name(name) = &peer else {
+                traffic.0.entry(peer).or_default().extend(items);
+                continue;
+            };
+            for address in addresses.get(name)? {
+                let network = SuggestedPeer::Network(Prefix::host(*address));
+                traffic.0.entry(network).or_default().extend(items.iter().copied());
+            }
+        }
+        Some(traffic)
+    }
+
+    /// Whether it has DNS to pods, whose answers can be read.
     pub(crate) fn has_dns(&self) -> bool {
         self.0.iter().any(|(peer, traffic)| {
             matches!(peer, SuggestedPeer::Pods { .. }) && traffic.iter().any(|item| item.is_dns())

@@ -106,7 +106,7 @@ struct CollectedWorkload {
     end: EndId,
     ingress: PeerTraffic,
     egress: PeerTraffic,
-    /// Domain names of its peers, with the addresses that stand for them where names cannot be used.
+    /// Why no policy can be suggested for it.
     refusal: Option<String>,
 }
 
@@ -326,7 +326,19 @@ impl<'a> SuggestionBuilder<'a> {
         for ((namespace, name, kind), mut collected) in workloads {
             let end = self.record.end(collected.end);
             let labels = self.labels_of(collected.end, &end);
-            let pods = self.pods_of(&end);
+            if self.scope.dialect == TargetDialect::Cilium && !collected.egress.has_dns() {
+                // Nobody would read the answers, so that the names would have no addresses.
+                let egress = std::mem::take(&mut collected.egress);
+                match egress.without_names(&self.addresses_of_names()) {
+                    Some(egress) => collected.egress = egress,
+                    None => {
+                        collected.refusal = Some(
+                            "it was seen with a domain name whose addresses are not recorded, and without DNS"
+                                .to_owned(),
+                        );
+                    }
+                }
+            }
             let refusal = collected.refusal.take().or_else(|| {
                 labels.is_empty().then(|| {
                     "its pods have no labels in common by which a policy could select them".to_owned()
@@ -351,7 +363,6 @@ impl<'a> SuggestionBuilder<'a> {
             };
             suggested.push(SuggestedWorkload {
                 name: EndName(&end).to_string(),
-                pods: pods.iter().map(|pod| pod.id.clone()).collect(),
                 policy,
             });
         }
@@ -381,6 +392,19 @@ impl<'a> SuggestionBuilder<'a> {
             left_out: self.left_out,
             widened,
         })
+    }
+
+    /// The recorded addresses of each domain name.
+    fn addresses_of_names(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
+        let mut addresses: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
+        for end in &self.record.ends {
+            let address: Option<IpAddr> = end.address.as_ref().and_then(|text| text.parse().ok());
+            for name in &end.names {
+                addresses.entry(name.clone()).or_default().extend(address);
+            }
+        }
+        addresses.retain(|_, known| !known.is_empty());
+        addresses
     }
 
     /// Whether every flow is allowed.

@@ -19,7 +19,6 @@ use std::net::IpAddr;
 pub(crate) struct SuggestedWorkload {
     /// As messages name it.
     pub(crate) name: String,
-    pub(crate) pods: BTreeSet<EndpointId>,
     pub(crate) policy: SuggestedPolicy,
 }
 
@@ -46,7 +45,6 @@ pub(crate) fn find_widened(
     dialect: TargetDialect,
 ) -> Result<Vec<WidenedConnection>, String> {
     let search = WideningSearch {
-        state,
         pods: ControllerIndex::new(state),
         seen: seen_traffic(record, flows, state),
         suggested,
@@ -101,7 +99,6 @@ fn seen_traffic(record: &Record, flows: &[FlowTotal], state: &State) -> SeenTraf
 }
 
 struct WideningSearch<'a> {
-    state: &'a State,
     pods: ControllerIndex<'a>,
     seen: SeenTraffic,
     suggested: &'a [SuggestedWorkload],

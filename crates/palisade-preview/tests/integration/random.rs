@@ -3,13 +3,14 @@
 use crate::world::{
     PlainEnd, RECORDER, TriedFlow, World, held_address, list, record_end, recorded, world,
 };
-use palisade_api::{PreviewReport, PreviewedFlow};
+use palisade_api::{FlowSummary, PreviewReport, PreviewedFlow};
+use palisade_convert::{TargetDialect, lower_written};
 use palisade_generators::{Dice, cases, seeded_cases};
 use palisade_model::{
     Encapsulations, Endpoint, Family, FlowOrigin, Protocol, State, UnreadDnsAction,
 };
 use palisade_oracle::{FlowEnd, HostPath, OracleOptions, PreparedState, Question};
-use palisade_preview::{AgentActions, Record, preview};
+use palisade_preview::{AgentActions, Record, SuggestionScope, preview, suggest};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -249,4 +250,57 @@ fn a_preview_says_what_the_oracle_says_of_each_flow() {
     }
     println!("{seen:?}");
     assert!(seen.values().all(|count| *count > 0), "{seen:?}");
+}
+
+#[test]
+fn suggestions_allow_what_was_recorded_and_nothing_else() {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for (seed, case) in seeded_cases(SEED ^ 3, cases(120)) {
+        let world = world(seed, case, 25);
+        let (record, _) = evaluate(&world, &world.state);
+        for dialect in TargetDialect::ALL {
+            let scope = SuggestionScope {
+                dialect,
+                namespace: None,
+                workload: None,
+                min_count: 1,
+            };
+            // It is an error if a recorded flow is denied, or anything else allowed for no reason.
+            let report = match suggest(&record, &world.state, &scope) {
+                Ok(report) => report,
+                Err(error) => panic!("case {case} of seed {seed}: {dialect}: {error}"),
+            };
+            let mut suggested = world.state.clone();
+            suggested.policies.clear();
+            suggested.tiers.clear();
+            for object in &report.objects {
+                for policy in lower_written(object).unwrap() {
+                    suggested.policies.insert(policy.id.clone(), policy);
+                }
+            }
+            let actions = AgentActions::default();
+            let judged = preview(&record, &suggested, &suggested, actions).unwrap();
+            let left_out = report.left_out.iter().map(|flow| &flow.flow);
+            let left_out: Vec<&FlowSummary> = left_out.collect();
+            if report.refused.is_empty() {
+                for denied in &judged.already_denied {
+                    assert!(
+                        left_out.contains(&&denied.flow),
+                        "case {case} of seed {seed}: {dialect}: {denied:?}"
+                    );
+                }
+            }
+            for (what, count) in [
+                ("written", report.objects.len()),
+                ("refused", report.refused.len()),
+                ("widened", report.widened.len()),
+                ("left out", report.left_out.len()),
+            ] {
+                *seen.entry(format!("{dialect}: {what}")).or_default() += count;
+            }
+        }
+    }
+    println!("{seen:?}");
+    let written = |key: &&String| key.ends_with("written");
+    assert!(seen.keys().filter(written).all(|key| seen[key] > 0), "{seen:?}");
 }
