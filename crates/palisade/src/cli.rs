@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use convert::{ConvertArgs, ConvertTarget};
-pub(crate) use preview::{FlowArgs, PreviewArgs};
+pub(crate) use preview::{FlowArgs, PreviewArgs, SuggestArgs};
 use palisade_config::{ParameterKind, find_removed_parameter, parameters};
 use palisade_text::printable_lines;
 use std::collections::BTreeMap;
@@ -150,6 +150,14 @@ pub(crate) enum Command {
     /// labels, or listed with the reason. The exit code is 6 if a flow would be cut, else 1 if the manifests have
     /// errors, which are printed on standard error, else 0.
     Preview(PreviewArgs),
+    /// Write the policies that allow what was recorded, in any dialect.
+    ///
+    /// One policy for each workload, which isolates it in both directions and allows its recorded peers by their labels,
+    /// domain names or addresses, at the recorded ports. Prints a YAML document for each object, and on standard error
+    /// what is left out, and what is allowed although it was not recorded. The policies are read back: if one of the
+    /// flows would be denied, nothing is printed. The exit code is 1 if a workload gets no policy, or if the manifests
+    /// have errors.
+    Suggest(SuggestArgs),
     /// Write policies in another dialect, exactly or not at all.
     ///
     /// Prints a YAML document for each object, ready for `kubectl apply`, and on standard error each rule that

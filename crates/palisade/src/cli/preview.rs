@@ -1,5 +1,6 @@
 //! The arguments of the commands that read recorded flows.
 
+use super::ConvertTarget;
 use crate::connection_args::{Hairpin, HostToEndpoint};
 use clap::Args;
 use std::path::PathBuf;
@@ -44,4 +45,25 @@ pub(crate) struct PreviewArgs {
     /// Which policies judge traffic of a pod to itself, as the agents' parameter. Default: by-kind.
     #[arg(long, value_enum, value_name = "POLICIES")]
     pub(crate) hairpin: Option<Hairpin>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SuggestArgs {
+    /// The dialect to write.
+    #[arg(long, value_enum, value_name = "DIALECT")]
+    pub(crate) dialect: ConvertTarget,
+    /// The present manifests, with the pods and namespaces: a file or a directory; may be repeated.
+    #[arg(long, required = true, num_args = 1, value_name = "PATH")]
+    pub(crate) base: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) flows: FlowArgs,
+    /// Only for workloads of this namespace.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Only for this workload, as namespace/name of its controller, or of a pod without one.
+    #[arg(long, value_name = "WORKLOAD")]
+    pub(crate) workload: Option<String>,
+    /// Flows that were seen less often are listed, and not allowed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) min_count: u64,
 }
