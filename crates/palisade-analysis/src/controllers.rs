@@ -25,7 +25,12 @@ impl<'a> ControllerIndex<'a> {
         let mut by_own_name: BTreeMap<(Str, Str), Vec<&'a Endpoint>> = BTreeMap::new();
         let workloads = state.endpoints.values().filter(|e| !e.is_host());
         for endpoint in workloads.filter(|e| !e.uses_host_network() && !e.is_completed()) {
-            if let Some(namespace) = endpoint.id.namespace.clone().filter(|_| !endpoint.is_template()) {
+            if let Some(namespace) = endpoint
+                .id
+                .namespace
+                .clone()
+                .filter(|_| !endpoint.is_template())
+            {
                 let own = by_own_name.entry((namespace, endpoint.id.name.clone()));
                 own.or_default().push(endpoint);
             }
@@ -84,7 +89,9 @@ fn owner_by_name(pod: &Endpoint, owner: &WorkloadRef) -> Option<WorkloadRef> {
     let kind = match &*owner.kind {
         "ReplicaSet" if has_hash("pod-template-hash") => "Deployment",
         "ReplicaSet" if has_hash("rollouts-pod-template-hash") => "Rollout",
-        "Job" if !suffix.is_empty() && suffix.bytes().all(|byte| byte.is_ascii_digit()) => "CronJob",
+        "Job" if !suffix.is_empty() && suffix.bytes().all(|byte| byte.is_ascii_digit()) => {
+            "CronJob"
+        }
         _ => return None,
     };
     Some(WorkloadRef {

@@ -16,9 +16,7 @@ pub(crate) fn can_say(dialect: TargetDialect, traffic: SuggestedTraffic) -> bool
         (TargetDialect::Calico, _) => true,
         (TargetDialect::Cilium, SuggestedTraffic::Icmp(_, _, code)) => code == 0,
         (
-            TargetDialect::Cilium
-            | TargetDialect::Kubernetes
-            | TargetDialect::ClusterNetworkPolicy,
+            TargetDialect::Cilium | TargetDialect::Kubernetes | TargetDialect::ClusterNetworkPolicy,
             _,
         ) => false,
     }
@@ -122,7 +120,10 @@ fn calico_entities(rule: &SuggestedRule) -> Vec<Map<String, Value>> {
         }
     }
     let of_family = |v6: bool| -> Vec<&String> {
-        networks.iter().filter(|net| net.contains(':') == v6).collect()
+        networks
+            .iter()
+            .filter(|net| net.contains(':') == v6)
+            .collect()
     };
     for family in [of_family(false), of_family(true)] {
         if !family.is_empty() {
@@ -223,29 +224,44 @@ fn cilium_peers(rule: &SuggestedRule, direction: Direction) -> Vec<(String, Vec<
         Direction::Egress => "to",
     };
     let kinds: [(&str, Vec<Value>); 4] = [
-        ("Endpoints", cilium_items(rule, &|peer| match peer {
-            SuggestedPeer::Pods { namespace, labels } => {
-                let mut tests = Map::new();
-                tests.insert("k8s:io.kubernetes.pod.namespace".to_owned(), json!(namespace));
-                for (key, value) in labels {
-                    tests.insert(format!("k8s:{key}"), json!(value));
+        (
+            "Endpoints",
+            cilium_items(rule, &|peer| match peer {
+                SuggestedPeer::Pods { namespace, labels } => {
+                    let mut tests = Map::new();
+                    tests.insert(
+                        "k8s:io.kubernetes.pod.namespace".to_owned(),
+                        json!(namespace),
+                    );
+                    for (key, value) in labels {
+                        tests.insert(format!("k8s:{key}"), json!(value));
+                    }
+                    vec![json!({ "matchLabels": tests })]
                 }
-                vec![json!({ "matchLabels": tests })]
-            }
-            _ => Vec::new(),
-        })),
-        ("CIDR", cilium_items(rule, &|peer| match peer {
-            SuggestedPeer::Network(network) => vec![json!(network.to_string())],
-            _ => Vec::new(),
-        })),
-        ("FQDNs", cilium_items(rule, &|peer| match peer {
-            SuggestedPeer::Name(name) => vec![json!({ "matchName": name })],
-            _ => Vec::new(),
-        })),
-        ("Entities", cilium_items(rule, &|peer| match peer {
-            SuggestedPeer::Nodes => vec![json!("host"), json!("remote-node")],
-            _ => Vec::new(),
-        })),
+                _ => Vec::new(),
+            }),
+        ),
+        (
+            "CIDR",
+            cilium_items(rule, &|peer| match peer {
+                SuggestedPeer::Network(network) => vec![json!(network.to_string())],
+                _ => Vec::new(),
+            }),
+        ),
+        (
+            "FQDNs",
+            cilium_items(rule, &|peer| match peer {
+                SuggestedPeer::Name(name) => vec![json!({ "matchName": name })],
+                _ => Vec::new(),
+            }),
+        ),
+        (
+            "Entities",
+            cilium_items(rule, &|peer| match peer {
+                SuggestedPeer::Nodes => vec![json!("host"), json!("remote-node")],
+                _ => Vec::new(),
+            }),
+        ),
     ];
     let with_field = kinds.into_iter().filter(|(_, items)| !items.is_empty());
     with_field
@@ -290,9 +306,7 @@ fn cilium(policy: &SuggestedPolicy) -> Value {
 
 /// The fields of traffic of Cilium's rules. Where names are peers, DNS is read: else they have no addresses.
 fn cilium_traffic(rule: &SuggestedRule, reads_dns: bool) -> Vec<(&'static str, Value)> {
-    let port = |(protocol, port): (Protocol, u16)| {
-        json!({ "port": port.to_string(), "protocol": protocol.to_string() })
-    };
+    let port = |(protocol, port): (Protocol, u16)| json!({ "port": port.to_string(), "protocol": protocol.to_string() });
     let is_read = |(protocol, port): &(Protocol, u16)| {
         reads_dns && SuggestedTraffic::Port(*protocol, *port).is_dns()
     };
@@ -303,7 +317,11 @@ fn cilium_traffic(rule: &SuggestedRule, reads_dns: bool) -> Vec<(&'static str, V
         .collect();
     let messages = rule.traffic.iter().filter_map(|traffic| match traffic {
         SuggestedTraffic::Icmp(protocol, kind, _) => {
-            let family = if *protocol == Protocol::ICMPV6 { "IPv6" } else { "IPv4" };
+            let family = if *protocol == Protocol::ICMPV6 {
+                "IPv6"
+            } else {
+                "IPv4"
+            };
             Some(json!({ "type": kind, "family": family }))
         }
         _ => None,
@@ -334,9 +352,7 @@ fn cluster(policy: &SuggestedPolicy) -> Value {
         (SuggestedPeer::Pods { namespace, labels }, _) => Some(pods(namespace, labels)),
         // What comes from outside of the pods is not denied.
         (_, Direction::Ingress) => None,
-        (SuggestedPeer::Network(network), _) => {
-            Some(json!({ "networks": [network.to_string()] }))
-        }
+        (SuggestedPeer::Network(network), _) => Some(json!({ "networks": [network.to_string()] })),
         (SuggestedPeer::Name(name), _) => Some(json!({ "domainNames": [name] })),
         (SuggestedPeer::Nodes, _) => Some(json!({ "nodes": {} })),
     };
@@ -344,8 +360,11 @@ fn cluster(policy: &SuggestedPolicy) -> Value {
     let rules = |direction: Direction, field: &str| -> Vec<Value> {
         let mut written = Vec::new();
         for rule in policy.rules(direction) {
-            let peers: Vec<Value> =
-                rule.peers.iter().filter_map(|one| peer(one, direction)).collect();
+            let peers: Vec<Value> = rule
+                .peers
+                .iter()
+                .filter_map(|one| peer(one, direction))
+                .collect();
             if peers.is_empty() {
                 continue;
             }

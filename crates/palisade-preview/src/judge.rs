@@ -12,8 +12,8 @@ use palisade_analysis::decision_report;
 use palisade_api::DenyingEnd;
 use palisade_engine::{ElementBudget, Engine, EngineOptions};
 use palisade_model::{
-    Direction, Encapsulations, Family, FailsafePorts, FlowOrigin, HairpinAction,
-    HostTrafficAction, L4, Protocol, State, Str, UnreadDnsAction, Update,
+    Direction, Encapsulations, FailsafePorts, Family, FlowOrigin, HairpinAction, HostTrafficAction,
+    L4, Protocol, State, Str, UnreadDnsAction, Update,
 };
 use palisade_oracle::{FlowEnd, HostPath, OracleOptions, PreparedState, Question};
 use palisade_tables::{IdentityId, JudgementOptions, Packet, Verdict};
@@ -141,7 +141,15 @@ impl<'s> StateJudge<'s> {
         }
         let engine = |node: Option<Str>| {
             let is_local = |site: &Site| !has_node_tests || site_node(state, site) == node;
-            (node.clone(), engine_of(state, sites, &is_local, actions.engine_options(node.clone())))
+            (
+                node.clone(),
+                engine_of(
+                    state,
+                    sites,
+                    &is_local,
+                    actions.engine_options(node.clone()),
+                ),
+            )
         };
         StateJudge {
             engines: nodes.into_iter().map(engine).collect(),
@@ -175,7 +183,10 @@ impl<'s> StateJudge<'s> {
             Direction::Egress => (pair.source, pair.destination),
             Direction::Ingress => (pair.destination, pair.source),
         };
-        if self.site(subject).is_none_or(|site| site.endpoint.is_none()) {
+        if self
+            .site(subject)
+            .is_none_or(|site| site.endpoint.is_none())
+        {
             return Ok(true);
         }
         let key = DirectionKey {
@@ -220,7 +231,9 @@ impl<'s> StateJudge<'s> {
             return *known;
         }
         let question = self.question(pair);
-        let is_allowed = self.prepared.allows(&question, key.direction, &self.options);
+        let is_allowed = self
+            .prepared
+            .allows(&question, key.direction, &self.options);
         self.by_oracle.insert((key, signature), is_allowed);
         is_allowed
     }

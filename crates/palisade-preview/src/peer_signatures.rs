@@ -41,11 +41,7 @@ pub(crate) struct PeerSignatures<'s> {
 
 impl<'s> PeerSignatures<'s> {
     /// The signatures for these sites.
-    pub(crate) fn new(
-        prepared: &PreparedState<'s>,
-        sites: &[Site],
-        has_node_tests: bool,
-    ) -> Self {
+    pub(crate) fn new(prepared: &PreparedState<'s>, sites: &[Site], has_node_tests: bool) -> Self {
         let mut numbers: BTreeMap<&'s Peer, u32> = BTreeMap::new();
         let mut rules = HashMap::default();
         let state = prepared.state();
@@ -103,8 +99,7 @@ impl<'s> PeerSignatures<'s> {
         }
         let peers = &self.peers;
         let matching = self.matching.entry(other);
-        let matching =
-            matching.or_insert_with(|| prepared.match_peers(peers.iter().copied(), end));
+        let matching = matching.or_insert_with(|| prepared.match_peers(peers.iter().copied(), end));
         let rules = self.rules.get(&(subject, direction));
         let tested = rules.into_iter().flat_map(|rules| &rules.peers);
         let mut answer: Vec<bool> = tested
@@ -129,10 +124,15 @@ fn applicable_rules<'s>(
     endpoint: &Endpoint,
     direction: Direction,
 ) -> Vec<&'s Rule> {
-    let lists = selecting.iter().filter_map(|policy| policy.rules(direction));
+    let lists = selecting
+        .iter()
+        .filter_map(|policy| policy.rules(direction));
     let of_policies = lists.flat_map(|list| &list.rules);
     let state = prepared.state();
-    let profiles = endpoint.profiles.iter().filter_map(|name| state.profiles.get(name));
+    let profiles = endpoint
+        .profiles
+        .iter()
+        .filter_map(|name| state.profiles.get(name));
     let of_profiles = profiles.flat_map(|profile| match direction {
         Direction::Ingress => &profile.ingress,
         Direction::Egress => &profile.egress,

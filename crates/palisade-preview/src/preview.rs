@@ -29,8 +29,8 @@ pub fn preview(
     let facts = TestedFacts::new(&[present, changed]);
     let table = SiteTable::new(record, [present, changed], &facts);
     let [old, new] = &table.states;
-    let mut judges = [old, new]
-        .map(|state| StateJudge::new(state, &table.sites, actions, facts.has_node_tests));
+    let mut judges =
+        [old, new].map(|state| StateJudge::new(state, &table.sites, actions, facts.has_node_tests));
     let mut outcomes = Outcomes::default();
     for flow in &record.flows {
         match resolve(&table, flow.key) {
@@ -273,15 +273,9 @@ impl<'r> Outcomes<'r> {
         Ok(())
     }
 
-    fn report(
-        self,
-        record: &Record,
-        [old, new]: &[StateJudge<'_>; 2],
-    ) -> PreviewReport {
+    fn report(self, record: &Record, [old, new]: &[StateJudge<'_>; 2]) -> PreviewReport {
         let list = |mut flows: Vec<ConcernedFlow<'_>>, judge: &StateJudge<'_>| {
-            flows.sort_by(|a, b| {
-                (&b.flow.last, a.flow.key).cmp(&(&a.flow.last, b.flow.key))
-            });
+            flows.sort_by(|a, b| (&b.flow.last, a.flow.key).cmp(&(&a.flow.last, b.flow.key)));
             let flows = flows.into_iter().map(|concerned| PreviewedFlow {
                 flow: record.summary_of(concerned.flow),
                 denied_by: judge.denying_ends(concerned.pair),
@@ -310,4 +304,3 @@ impl<'r> Outcomes<'r> {
         }
     }
 }
-

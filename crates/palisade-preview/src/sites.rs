@@ -221,7 +221,8 @@ impl<'a> SiteBuilder<'a> {
     ) -> Result<(Vec<SiteId>, bool), String> {
         let gone = |what: &str| Err(format!("{namespace}/{name} ({kind}) is gone, and {what}"));
         let namespaces = self.states.map(|state| &state.namespaces);
-        let is_gone = |names: &BTreeMap<Str, _>| !names.is_empty() && !names.contains_key(namespace);
+        let is_gone =
+            |names: &BTreeMap<Str, _>| !names.is_empty() && !names.contains_key(namespace);
         if namespaces.iter().any(|names| is_gone(names)) {
             return gone("its namespace as well, with the labels of it");
         }
@@ -282,17 +283,21 @@ impl<'a> SiteBuilder<'a> {
             return number;
         };
         site.nodes.extend(old.node.clone());
-        let as_pod = |endpoint: &Endpoint, id: &EndpointId, addresses: [Option<IpAddr>; 2]| Endpoint {
-            id: id.clone(),
-            kind: EndpointKind::POD,
-            interface: None,
-            addresses: addresses.into_iter().flatten().collect(),
-            ..endpoint.clone()
-        };
+        let as_pod =
+            |endpoint: &Endpoint, id: &EndpointId, addresses: [Option<IpAddr>; 2]| Endpoint {
+                id: id.clone(),
+                kind: EndpointKind::POD,
+                interface: None,
+                addresses: addresses.into_iter().flatten().collect(),
+                ..endpoint.clone()
+            };
         if site.endpoint.is_none() {
             site.endpoint = Some(old.id.clone());
             site.addresses = addresses;
-            let pods = [as_pod(old, &old.id, addresses), as_pod(new, &old.id, addresses)];
+            let pods = [
+                as_pod(old, &old.id, addresses),
+                as_pod(new, &old.id, addresses),
+            ];
             self.endpoints.insert(old.id.clone(), pods);
             if old.is_template() || has_replicas {
                 let id = ObjectId {
@@ -306,17 +311,16 @@ impl<'a> SiteBuilder<'a> {
         } else if site.twin.is_none() && site.endpoint.as_ref() != Some(&old.id) {
             site.twin = Some(old.id.clone());
             site.twin_addresses = addresses;
-            let pods = [as_pod(old, &old.id, addresses), as_pod(new, &old.id, addresses)];
+            let pods = [
+                as_pod(old, &old.id, addresses),
+                as_pod(new, &old.id, addresses),
+            ];
             self.endpoints.insert(old.id.clone(), pods);
         }
         number
     }
 
-    fn place_node(
-        &mut self,
-        end: &RecordedEnd,
-        node: &str,
-    ) -> Result<(Vec<SiteId>, bool), String> {
+    fn place_node(&mut self, end: &RecordedEnd, node: &str) -> Result<(Vec<SiteId>, bool), String> {
         let mut own = Vec::new();
         for state in self.states {
             let Some(found) = state.nodes.get(node) else {
@@ -351,8 +355,11 @@ impl<'a> SiteBuilder<'a> {
 
     fn place_outside(&mut self, end: &RecordedEnd) -> Result<SiteId, String> {
         let Some(address) = outside_address(end) else {
-            let names: BTreeSet<DomainName> =
-                end.names.iter().filter_map(|name| name.parse().ok()).collect();
+            let names: BTreeSet<DomainName> = end
+                .names
+                .iter()
+                .filter_map(|name| name.parse().ok())
+                .collect();
             if names.is_empty() {
                 return Err("its address is not recorded: there were too many to keep each".into());
             }

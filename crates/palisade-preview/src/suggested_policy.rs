@@ -37,7 +37,10 @@ impl SuggestedTraffic {
 
     /// Whether it is a DNS query, as far as a port can say.
     pub(crate) fn is_dns(self) -> bool {
-        matches!(self, SuggestedTraffic::Port(Protocol::UDP | Protocol::TCP, 53))
+        matches!(
+            self,
+            SuggestedTraffic::Port(Protocol::UDP | Protocol::TCP, 53)
+        )
     }
 }
 
@@ -95,7 +98,11 @@ impl PeerTraffic {
             };
             for address in addresses.get(name)? {
                 let network = SuggestedPeer::Network(Prefix::host(*address));
-                traffic.0.entry(network).or_default().extend(items.iter().copied());
+                traffic
+                    .0
+                    .entry(network)
+                    .or_default()
+                    .extend(items.iter().copied());
             }
         }
         Some(traffic)
@@ -115,10 +122,12 @@ impl PeerTraffic {
         for (peer, traffic) in self.0 {
             by_traffic.entry(traffic).or_default().insert(peer);
         }
-        let rules = by_traffic.into_iter().map(|(traffic, peers)| SuggestedRule {
-            peers: merge_networks(peers),
-            traffic,
-        });
+        let rules = by_traffic
+            .into_iter()
+            .map(|(traffic, peers)| SuggestedRule {
+                peers: merge_networks(peers),
+                traffic,
+            });
         let mut rules: Vec<SuggestedRule> = rules.collect();
         rules.sort();
         rules
@@ -164,11 +173,19 @@ mod tests {
     fn networks_are_merged_only_where_it_is_exact() {
         let mut traffic = PeerTraffic::default();
         let https = SuggestedTraffic::Port(Protocol::TCP, 443);
-        for address in ["192.0.2.0/32", "192.0.2.1/32", "192.0.2.2/32", "192.0.2.4/32"] {
+        for address in [
+            "192.0.2.0/32",
+            "192.0.2.1/32",
+            "192.0.2.2/32",
+            "192.0.2.4/32",
+        ] {
             traffic.add(SuggestedPeer::Network(address.parse().unwrap()), https);
         }
         let other = SuggestedTraffic::Port(Protocol::TCP, 80);
-        traffic.add(SuggestedPeer::Network("192.0.2.5/32".parse().unwrap()), other);
+        traffic.add(
+            SuggestedPeer::Network("192.0.2.5/32".parse().unwrap()),
+            other,
+        );
         let rules = traffic.into_rules();
         let shown: Vec<String> = rules
             .iter()

@@ -14,7 +14,9 @@ use crate::tested_facts::TestedFacts;
 use crate::widening::{SuggestedWorkload, find_widened};
 use crate::workload_labels::{LabelMap, common_labels, distinguishing_labels, is_stable};
 use palisade_analysis::ControllerIndex;
-use palisade_api::{EndName, RecordedEnd, RefusedWorkload, SuggestionReport, UnjudgedFlow};
+use palisade_api::{
+    EndName, FlowSummary, RecordedEnd, RefusedWorkload, SuggestionReport, UnjudgedFlow,
+};
 use palisade_convert::{TargetDialect, lower_written};
 use palisade_model::{Direction, Endpoint, EndpointId, FlowOrigin, Object, Prefix, State, Update};
 use serde_json::Value;
@@ -89,13 +91,20 @@ pub fn suggest(
     builder.finish(flows, &alone)
 }
 
-/// The state without its policies: what is suggested is to stand alone.
+/// The state without its policies, and with nothing in audit: what is suggested is to stand alone and be enforced.
 fn without_policies(state: &State) -> State {
-    State {
+    let mut alone = State {
         tiers: BTreeMap::new(),
         policies: BTreeMap::new(),
         ..state.clone()
+    };
+    for endpoint in alone.endpoints.values_mut() {
+        endpoint.audit = false;
     }
+    for namespace in alone.namespaces.values_mut() {
+        namespace.audit = false;
+    }
+    alone
 }
 
 /// A workload as records name it.
@@ -140,9 +149,10 @@ impl<'a> SuggestionBuilder<'a> {
         }
         let resolved = match resolved {
             _ if !flow.key.is_allowed => Err("it was denied".to_owned()),
-            _ if flow.count() < self.scope.min_count => {
-                Err(format!("it was seen less than {} times", self.scope.min_count))
-            }
+            _ if flow.count() < self.scope.min_count => Err(format!(
+                "it was seen less than {} times",
+                self.scope.min_count
+            )),
             resolved => resolved,
         };
         let traffic = flow.key.protocol.and_then(|protocol| {
@@ -158,7 +168,9 @@ impl<'a> SuggestionBuilder<'a> {
         let (resolved, traffic) = match (resolved, traffic) {
             (Ok(resolved), Some(traffic)) => (resolved, traffic),
             (resolved, _) => {
-                let reason = resolved.err().unwrap_or_else(|| "its port is not recorded".to_owned());
+                let reason = resolved
+                    .err()
+                    .unwrap_or_else(|| "its port is not recorded".to_owned());
                 self.left_out.push(UnjudgedFlow {
                     flow: self.record.summary_of(flow),
                     reason,
@@ -166,12 +178,24 @@ impl<'a> SuggestionBuilder<'a> {
                 return false;
             }
         };
-        let is_from_host =
-            resolved.pairs.iter().all(|pair| pair.origin == FlowOrigin::HostStack);
+        let is_from_host = resolved
+            .pairs
+            .iter()
+            .all(|pair| pair.origin == FlowOrigin::HostStack);
         let [source, destination] = &ends;
         let sides = [
-            (Direction::Egress, flow.key.source, flow.key.destination, destination),
-            (Direction::Ingress, flow.key.destination, flow.key.source, source),
+            (
+                Direction::Egress,
+                flow.key.source,
+                flow.key.destination,
+                destination,
+            ),
+            (
+                Direction::Ingress,
+                flow.key.destination,
+                flow.key.source,
+                source,
+            ),
         ];
         for ((direction, own, other, peer), is_selected) in sides.into_iter().zip(selected) {
             // What a host sends to its own workloads passes anyway.
@@ -188,7 +212,11 @@ impl<'a> SuggestionBuilder<'a> {
         let Some((namespace, name, _)) = workload_name(end) else {
             return false;
         };
-        let is_of_namespace = self.scope.namespace.as_ref().is_none_or(|only| *only == namespace);
+        let is_of_namespace = self
+            .scope
+            .namespace
+            .as_ref()
+            .is_none_or(|only| *only == namespace);
         let wanted = self.scope.workload.as_ref();
         is_of_namespace && wanted.is_none_or(|(ns, own)| *ns == namespace && *own == name)
     }
@@ -266,7 +294,11 @@ impl<'a> SuggestionBuilder<'a> {
             if has_entities {
                 return Ok(vec![SuggestedPeer::Nodes]);
             }
-            let all = self.state.nodes.get(&**node).map(|node| node.addresses.clone());
+            let all = self
+                .state
+                .nodes
+                .get(&**node)
+                .map(|node| node.addresses.clone());
             let addresses = address.map_or_else(|| all.unwrap_or_default(), |one| vec![one]);
             let networks = addresses.into_iter().map(Prefix::host);
             return Ok(networks.map(SuggestedPeer::Network).collect());
@@ -341,7 +373,8 @@ impl<'a> SuggestionBuilder<'a> {
             }
             let refusal = collected.refusal.take().or_else(|| {
                 labels.is_empty().then(|| {
-                    "its pods have no labels in common by which a policy could select them".to_owned()
+                    "its pods have no labels in common by which a policy could select them"
+                        .to_owned()
                 })
             });
             if let Some(reason) = refusal {
@@ -375,12 +408,33 @@ impl<'a> SuggestionBuilder<'a> {
             let ends = [flow.key.source, flow.key.destination];
             ends.into_iter().any(|id| !is_refused(id))
         });
-        let objects: Vec<Value> = suggested
-            .iter()
-            .map(|workload| write(&workload.policy, self.scope.dialect))
-            .collect();
-        let state = with_policies(alone, &suggested, &objects)?;
-        self.check_flows(&flows, &state)?;
+        let (objects, state) = loop {
+            let objects: Vec<Value> = suggested
+                .iter()
+                .map(|workload| write(&workload.policy, self.scope.dialect))
+                .collect();
+            let state = with_policies(alone, &suggested, &objects)?;
+            let Some(denied) = self.find_denied(&flows, &state)? else {
+                break (objects, state);
+            };
+            // What would deny a flow is not suggested.
+            let ends = [&denied.source, &denied.destination].map(|end| self.pods_of(end));
+            let (denying, kept): (Vec<_>, Vec<_>) = suggested
+                .into_iter()
+                .partition(|workload| ends.iter().flatten().any(|pod| workload.selects(pod)));
+            let flow = flow_text(&denied);
+            if denying.is_empty() {
+                return Err(SuggestionError::Denies { flow });
+            }
+            refused.extend(denying.into_iter().map(|workload| RefusedWorkload {
+                workload: workload.name,
+                reason: format!(
+                    "{} that allows {flow} cannot be written for it alone",
+                    self.scope.dialect
+                ),
+            }));
+            suggested = kept;
+        };
         let widened = find_widened(self.record, &flows, &state, &suggested, self.scope.dialect)
             .map_err(SuggestionError::Allows)?;
         let nodes = self.state.nodes.keys().map(|name| &**name);
@@ -407,24 +461,29 @@ impl<'a> SuggestionBuilder<'a> {
         addresses
     }
 
-    /// Whether every flow is allowed.
-    fn check_flows(&self, flows: &[FlowTotal], state: &State) -> Result<(), SuggestionError> {
+    /// A flow that is not allowed.
+    fn find_denied(
+        &self,
+        flows: &[FlowTotal],
+        state: &State,
+    ) -> Result<Option<FlowSummary>, SuggestionError> {
         let record = self.record.with_flows(flows.to_vec());
         let report = preview(&record, state, state, AgentActions::default())?;
-        let denied = report.already_denied.first().map(|denied| &denied.flow);
-        let unjudged = report.unjudged.first().map(|unjudged| &unjudged.flow);
-        match denied.or(unjudged) {
-            Some(flow) => Err(SuggestionError::Denies {
-                flow: format!(
-                    "{} to {}, {}",
-                    EndName(&flow.source),
-                    EndName(&flow.destination),
-                    flow.traffic()
-                ),
-            }),
-            None => Ok(()),
-        }
+        let denied = report.already_denied.into_iter().next();
+        let unjudged = report.unjudged.into_iter().next();
+        Ok(denied
+            .map(|denied| denied.flow)
+            .or(unjudged.map(|unjudged| unjudged.flow)))
     }
+}
+
+fn flow_text(flow: &FlowSummary) -> String {
+    format!(
+        "{} to {}, {}",
+        EndName(&flow.source),
+        EndName(&flow.destination),
+        flow.traffic()
+    )
 }
 
 /// The state with what was written, as the dialects read it.

@@ -22,6 +22,14 @@ pub(crate) struct SuggestedWorkload {
     pub(crate) policy: SuggestedPolicy,
 }
 
+impl SuggestedWorkload {
+    /// Whether the policy selects a pod.
+    pub(crate) fn selects(&self, pod: &Endpoint) -> bool {
+        pod.id.namespace.as_deref() == Some(&*self.policy.namespace)
+            && has_labels(pod, &self.policy.labels)
+    }
+}
+
 /// A recorded end, as the analysis may list it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SeenEnd {
@@ -65,17 +73,23 @@ fn seen_traffic(record: &Record, flows: &[FlowTotal], state: &State) -> SeenTraf
         .map(|end| match (&end.namespace, &end.controller, &end.name) {
             (Some(namespace), Some(controller), _) => {
                 let pods = pods.pods(namespace, &controller.kind, &controller.name);
-                pods.iter().map(|pod| SeenEnd::Pod(pod.id.clone())).collect()
+                pods.iter()
+                    .map(|pod| SeenEnd::Pod(pod.id.clone()))
+                    .collect()
             }
             (Some(namespace), None, Some(name)) => {
                 let pods = pods.named(namespace, name);
-                pods.iter().map(|pod| SeenEnd::Pod(pod.id.clone())).collect()
+                pods.iter()
+                    .map(|pod| SeenEnd::Pod(pod.id.clone()))
+                    .collect()
             }
             _ => {
                 let address = end.address.as_ref().and_then(|text| text.parse().ok());
                 let node = end.node.as_ref().and_then(|node| state.nodes.get(&**node));
                 let own = node.filter(|_| address.is_none());
-                let own = own.into_iter().flat_map(|node| node.addresses.iter().copied());
+                let own = own
+                    .into_iter()
+                    .flat_map(|node| node.addresses.iter().copied());
                 let addresses = address.into_iter().chain(own).map(SeenEnd::Address);
                 let names = end.names.iter().cloned().map(SeenEnd::Name);
                 addresses.chain(names).collect()
@@ -112,8 +126,11 @@ impl WideningSearch<'_> {
         row: &Connection,
         widened: &mut BTreeSet<WidenedConnection>,
     ) -> Result<(), String> {
-        let restricted = [(&row.src, Direction::Egress), (&row.dst, Direction::Ingress)]
-            .map(|(end, direction)| (self.suggested_at(end), direction));
+        let restricted = [
+            (&row.src, Direction::Egress),
+            (&row.dst, Direction::Ingress),
+        ]
+        .map(|(end, direction)| (self.suggested_at(end), direction));
         if restricted.iter().all(|(found, _)| found.is_empty()) {
             return Ok(());
         }
@@ -124,12 +141,12 @@ impl WideningSearch<'_> {
             Direction::Egress => &row.dst,
             Direction::Ingress => &row.src,
         };
-        let reasons = restricted.iter().flat_map(|(found, direction)| {
-            found
-                .iter()
-                .map(|workload| self.reason(workload, *direction, other(*direction)))
+        // Every end that is restricted has to allow it, by one of the policies that select it.
+        let restricted = restricted.iter().filter(|(found, _)| !found.is_empty());
+        let reasons = restricted.map(|(found, direction)| {
+            let mut found = found.iter();
+            found.find_map(|workload| self.reason(workload, *direction, other(*direction)))
         });
-        // Every end that is restricted has to allow it.
         let reasons: Option<BTreeSet<String>> = reasons.collect();
         let shown = [&row.src, &row.dst].map(ToString::to_string);
         let [from, to] = shown;
@@ -148,20 +165,16 @@ impl WideningSearch<'_> {
     /// The suggested workloads whose policies select the pods of an end.
     fn suggested_at(&self, end: &ConnectionEnd) -> Vec<&SuggestedWorkload> {
         let pods = self.pods_at(end);
-        let selects = |workload: &&SuggestedWorkload| {
-            let policy = &workload.policy;
-            pods.iter().any(|pod| {
-                pod.id.namespace.as_deref() == Some(&*policy.namespace)
-                    && has_labels(pod, &policy.labels)
-            })
-        };
+        let selects = |workload: &&SuggestedWorkload| pods.iter().any(|pod| workload.selects(pod));
         self.suggested.iter().filter(selects).collect()
     }
 
     fn pods_at(&self, end: &ConnectionEnd) -> Vec<&Endpoint> {
         let of = |workload: &WorkloadRef| {
             let namespace = workload.namespace.as_deref().unwrap_or_default();
-            self.pods.pods(namespace, &workload.kind, &workload.name).to_vec()
+            self.pods
+                .pods(namespace, &workload.kind, &workload.name)
+                .to_vec()
         };
         end.workloads().iter().flat_map(of).collect()
     }
@@ -239,23 +252,28 @@ impl WideningSearch<'_> {
             if direction == Direction::Ingress
                 && self.dialect == TargetDialect::ClusterNetworkPolicy
             {
-                return Some("a ClusterNetworkPolicy cannot deny what comes from outside".to_owned());
+                return Some(
+                    "a ClusterNetworkPolicy cannot deny what comes from outside".to_owned(),
+                );
             }
             if peers().any(|peer| *peer == SuggestedPeer::Nodes) {
-                return Some(format!("{name} was seen with a node: every node is allowed"));
+                return Some(format!(
+                    "{name} was seen with a node: every node is allowed"
+                ));
             }
             let listed = self.seen_ends(other).unwrap_or_default();
-            let is_named = |end: &SeenEnd| peers().any(|peer| match (peer, end) {
-                (SuggestedPeer::Name(name), SeenEnd::Name(end)) => name == end,
-                (SuggestedPeer::Network(network), SeenEnd::Address(address)) => {
-                    network.contains(*address)
-                }
-                _ => false,
+            let is_named = |end: &SeenEnd| {
+                peers().any(|peer| match (peer, end) {
+                    (SuggestedPeer::Name(name), SeenEnd::Name(end)) => name == end,
+                    (SuggestedPeer::Network(network), SeenEnd::Address(address)) => {
+                        network.contains(*address)
+                    }
+                    _ => false,
+                })
+            };
+            return listed.iter().all(is_named).then(|| {
+                format!("{name} and what it was seen with have rules in common with others")
             });
-            return listed
-                .iter()
-                .all(is_named)
-                .then(|| format!("{name} and what it was seen with have rules in common with others"));
         }
         let others = self.pods_at(other);
         let selects = |peer: &&SuggestedPeer| match peer {

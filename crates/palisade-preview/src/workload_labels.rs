@@ -142,8 +142,15 @@ mod tests {
     fn the_fewest_labels_that_tell_apart() {
         let web = "n/web app=web tier=front zone=a";
         assert_eq!(chosen(&[web], &[0]), "app=web");
-        assert_eq!(chosen(&[web, "n/api app=web tier=back zone=a"], &[0]), "tier=front");
-        let both = ["n/a app=web zone=a", "n/b app=web zone=b", "n/c app=api zone=a"];
+        assert_eq!(
+            chosen(&[web, "n/api app=web tier=back zone=a"], &[0]),
+            "tier=front"
+        );
+        let both = [
+            "n/a app=web zone=a",
+            "n/b app=web zone=b",
+            "n/c app=api zone=a",
+        ];
         assert_eq!(chosen(&both, &[0]), "app=web zone=a");
         assert_eq!(chosen(&both, &[0, 1]), "app=web");
     }
@@ -156,6 +163,9 @@ mod tests {
 
     #[test]
     fn other_namespaces_do_not_matter() {
-        assert_eq!(chosen(&["n/web app=web b=c", "m/web app=web"], &[0]), "app=web");
+        assert_eq!(
+            chosen(&["n/web app=web b=c", "m/web app=web"], &[0]),
+            "app=web"
+        );
     }
 }

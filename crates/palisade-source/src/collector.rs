@@ -12,9 +12,7 @@ use palisade_effective::{
     ObjectOrigin, SourceDelta,
 };
 use palisade_manifest::{ObjectSink, Problem, RawObject, to_json};
-use palisade_model::{
-    Endpoint, EndpointId, Object, ObjectId, ObjectKey, Protocol, State, Update,
-};
+use palisade_model::{Endpoint, EndpointId, Object, ObjectId, ObjectKey, Protocol, State, Update};
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::Path;

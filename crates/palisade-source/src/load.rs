@@ -247,7 +247,8 @@ mod tests {
                  spec: {{podSelector: {{matchLabels: {{app: {label}}}}}}}\n"
             )
         };
-        let present = file(&(policy("kept", "old") + &policy("replaced", "old") + &policy("gone", "old")));
+        let present =
+            file(&(policy("kept", "old") + &policy("replaced", "old") + &policy("gone", "old")));
         let change = file(&(policy("replaced", "new") + &policy("added", "new")));
         let is_deleted = |id: &ObjectId| *id.name == *"gone";
         let loaded = load_changed(&[&present], &[&change], Box::new(is_deleted), &mut |_| {});
@@ -262,7 +263,10 @@ mod tests {
             })
             .collect();
         let expected = [("added", true), ("kept", false), ("replaced", true)];
-        assert_eq!(found, expected.map(|(name, is_new)| (name.to_owned(), is_new)));
+        assert_eq!(
+            found,
+            expected.map(|(name, is_new)| (name.to_owned(), is_new))
+        );
     }
 
     #[test]

@@ -110,7 +110,10 @@ pub(crate) fn record_end(state: &State, address: IpAddr) -> (RecordedEnd, PlainE
                 .collect(),
             ..RecordedEnd::default()
         };
-        return (end, PlainEnd::Pods(siblings.filter(is_live).cloned().collect()));
+        return (
+            end,
+            PlainEnd::Pods(siblings.filter(is_live).cloned().collect()),
+        );
     }
     let mut nodes = state.nodes.values();
     let node = nodes.find(|node| node.addresses.contains(&address));
@@ -131,7 +134,11 @@ pub(crate) fn held_address(
     let mut own = pod.addresses.iter().filter(|a| Family::of(**a) == family);
     let is_held = |address: &&IpAddr| {
         let mut all = prepared.iter();
-        all.all(|state| state.address_holder(**address).is_some_and(|e| e.id == pod.id))
+        all.all(|state| {
+            state
+                .address_holder(**address)
+                .is_some_and(|e| e.id == pod.id)
+        })
     };
     own.find(is_held).copied()
 }

@@ -111,7 +111,8 @@ impl DeletedObject {
         let full = format!("{}.{}", kind.name(), kind.group());
         *self.name == *id.name
             && self.namespace.as_deref() == id.namespace.as_deref()
-            && (self.kind.eq_ignore_ascii_case(kind.name()) || self.kind.eq_ignore_ascii_case(&full))
+            && (self.kind.eq_ignore_ascii_case(kind.name())
+                || self.kind.eq_ignore_ascii_case(&full))
     }
 }
 

@@ -51,7 +51,15 @@ fn preview_text(report: &PreviewReport) -> String {
         }
     }
     if !report.unjudged.is_empty() {
-        let mut table = TextTable::new(&["FROM", "TO", "TRAFFIC", "RECORDED", "COUNT", "LAST SEEN", "REASON"]);
+        let mut table = TextTable::new(&[
+            "FROM",
+            "TO",
+            "TRAFFIC",
+            "RECORDED",
+            "COUNT",
+            "LAST SEEN",
+            "REASON",
+        ]);
         for row in &report.unjudged {
             let mut cells = flow_cells(&row.flow);
             cells.push(row.reason.clone());
@@ -85,8 +93,11 @@ pub(super) fn record_text(record: &RecordSummary) -> String {
     if record.lost > 0 {
         lines.push(format!(
             "Not recorded, as far as it is known: {}",
-            pluralize(usize::try_from(record.lost).unwrap_or(usize::MAX), "flow or packet")
-                .replace("flow or packets", "flows and packets")
+            pluralize(
+                usize::try_from(record.lost).unwrap_or(usize::MAX),
+                "flow or packet"
+            )
+            .replace("flow or packets", "flows and packets")
         ));
     }
     if !record.truncated.is_empty() {
@@ -115,8 +126,15 @@ fn flow_cells(flow: &FlowSummary) -> Vec<String> {
 }
 
 fn flows_table(flows: &[PreviewedFlow], by: &str) -> String {
-    let mut table =
-        TextTable::new(&["FROM", "TO", "TRAFFIC", "RECORDED", "COUNT", "LAST SEEN", by]);
+    let mut table = TextTable::new(&[
+        "FROM",
+        "TO",
+        "TRAFFIC",
+        "RECORDED",
+        "COUNT",
+        "LAST SEEN",
+        by,
+    ]);
     for row in flows {
         let mut cells = flow_cells(&row.flow);
         let mut reasons: Vec<String> = row.denied_by.iter().map(ToString::to_string).collect();

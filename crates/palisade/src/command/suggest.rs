@@ -52,7 +52,10 @@ fn remarks(report: &SuggestionReport) -> Vec<String> {
         .map(str::to_owned)
         .collect();
     for refused in &report.refused {
-        lines.push(format!("no policy for {}: {}", refused.workload, refused.reason));
+        lines.push(format!(
+            "no policy for {}: {}",
+            refused.workload, refused.reason
+        ));
     }
     for row in &report.left_out {
         let flow = &row.flow;
