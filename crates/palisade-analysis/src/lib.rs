@@ -10,6 +10,7 @@
 
 mod connection_end;
 mod connections;
+mod controllers;
 mod diff;
 mod end_classes;
 mod equivalence;
@@ -41,8 +42,9 @@ pub use connections::{
     Connection, ConnectionFilter, ConnectionFilterError, connections, filtered_connections,
     grouped_connections,
 };
+pub use controllers::ControllerIndex;
 pub use diff::{ConnectionDiff, diff, filtered_diff, grouped_diff};
-pub use explain::{ExplainError, FlowEndError, explain};
+pub use explain::{ExplainError, FlowEndError, decision_report, explain};
 pub use forwarded_connections::{
     ForwardedConnection, ForwardedDiff, forwarded_connections, forwarded_diff,
 };
@@ -51,6 +53,7 @@ pub use host_rows::HostRowDiff;
 pub use ip_blocks::IpBlock;
 pub use lint::{LintLimit, UnnamedPorts, lint};
 pub use lockout::{AdminSession, HostAccessQuestions, lockouts};
+pub use named_ends::free_addresses;
 pub use pair_set::PairSet;
 pub use state_view::StateView;
 pub use traffic::TrafficSet;

@@ -17,6 +17,7 @@ use palisade_model::{
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 /// The labels that stand for a `*`; the one that fewest other patterns match is used.
@@ -261,6 +262,15 @@ fn known_addresses(state: &State, pattern: &DomainPattern) -> usize {
         sets.filter(|set| set.kind == NetworkSetKind::DomainName && pattern.matches(&set.id.name));
     let addresses: BTreeSet<&Prefix> = names.flat_map(|set| &set.nets).collect();
     addresses.len()
+}
+
+/// Consecutive addresses of a family that no workload holds, and that are in as few networks of these states as
+/// possible, and in the same: they stand for addresses that are not known. `None` if there are not as many.
+#[must_use]
+pub fn free_addresses(family: Family, states: &[&State], count: u32) -> Option<Vec<IpAddr>> {
+    let first = find_free_addresses(family, states, u128::from(count))?;
+    let numbers = (0..u128::from(count)).map(|at| first + at);
+    Some(numbers.map(|at| address_from_number(family, at)).collect())
 }
 
 /// The first of as many consecutive addresses that no workload holds, and that are in as few networks of policies, network

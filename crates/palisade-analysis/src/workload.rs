@@ -22,14 +22,14 @@ pub(crate) fn group_endpoints(state: &State) -> BTreeMap<WorkloadRef, Vec<&Endpo
 }
 
 /// The workload templates of a state, and which of them have pods.
-struct TemplateIndex<'a> {
+pub(crate) struct TemplateIndex<'a> {
     by_name: BTreeMap<WorkloadRef, &'a Endpoint>,
     /// The workloads from which pods of the state were created.
     with_pods: Vec<WorkloadRef>,
 }
 
 impl<'a> TemplateIndex<'a> {
-    fn new(state: &'a State) -> Self {
+    pub(crate) fn new(state: &'a State) -> Self {
         let endpoints = state.endpoints.values();
         let (templates, pods): (Vec<&Endpoint>, Vec<&Endpoint>) = endpoints
             .filter(|e| !e.is_host())
@@ -58,7 +58,7 @@ impl<'a> TemplateIndex<'a> {
     }
 
     /// The owner of an endpoint, the owner of that if its template is in the state, and so on.
-    fn chain(&self, endpoint: &Endpoint) -> Vec<WorkloadRef> {
+    pub(crate) fn chain(&self, endpoint: &Endpoint) -> Vec<WorkloadRef> {
         let mut chain: Vec<WorkloadRef> = Vec::new();
         let mut next = endpoint.metadata.owner.as_ref();
         while let Some(owner) = next {
@@ -77,7 +77,7 @@ impl<'a> TemplateIndex<'a> {
 
     /// Templates that create owners with this name (a Deployment or Rollout for a ReplicaSet, a CronJob for a
     /// Job), for an owner that is not in the state.
-    fn guess_owners(&self, pod: &Endpoint, owner: &WorkloadRef) -> Vec<WorkloadRef> {
+    pub(crate) fn guess_owners(&self, pod: &Endpoint, owner: &WorkloadRef) -> Vec<WorkloadRef> {
         let label = |key: &str| pod.labels.get(key).map(|hash| &**hash);
         let is_owner = |maker: &&WorkloadRef| {
             let suffix = owner.name.strip_prefix(&*maker.name);

@@ -26,6 +26,7 @@ mod node_policy_status;
 mod object;
 mod policy;
 mod policy_status;
+mod preview;
 mod push;
 mod recorded_flow;
 #[cfg(feature = "schema")]
@@ -87,6 +88,10 @@ pub use policy::{
     RuleCounterReport,
 };
 pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyState, PolicyStatus};
+pub use preview::{
+    DenyingEnd, EndName, FlowSummary, PairShare, PreviewReport, PreviewedFlow, RecordSummary,
+    RefusedWorkload, SuggestionReport, UnjudgedFlow, WidenedConnection,
+};
 pub use push::PushReport;
 pub use recorded_flow::{
     RecordedDecision, RecordedEnd, RecordedFlow, RecordedFlowList, RecordedFlowQuery,

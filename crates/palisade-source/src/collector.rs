@@ -3,6 +3,7 @@
 use crate::file_problem::origin_path;
 use crate::input_diagnostics::{DiagnosticsCheckpoint, InputDiagnostics};
 use crate::loaded_input::{LoadedInput, LoadedManifest, UnjudgedPod};
+use crate::replacement::Replacement;
 use crate::string_interner::StringInterner;
 use crate::templates::{FileSummary, reword_problems};
 use palisade_dialects::{LoweredObject, count_ignored, lower_object, unnamed_ports};
@@ -11,7 +12,7 @@ use palisade_effective::{
     ObjectOrigin, SourceDelta,
 };
 use palisade_manifest::{ObjectSink, Problem, RawObject, to_json};
-use palisade_model::{Endpoint, EndpointId, Object, ObjectKey, Protocol, State, Update};
+use palisade_model::{Endpoint, EndpointId, Object, ObjectId, ObjectKey, Protocol, State, Update};
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::Path;
@@ -34,6 +35,8 @@ pub(crate) struct InputCollector {
     manifests: Option<Vec<LoadedManifest>>,
     unjudged_pods: Vec<UnjudgedPod>,
     unnamed_ports: Vec<(EndpointId, Vec<(Protocol, u16)>)>,
+    /// What a change leaves out, if there is one.
+    replacement: Option<Replacement>,
     /// The state at the beginning of the current document, for rollback.
     checkpoint: DocumentCheckpoint,
 }
@@ -103,6 +106,7 @@ impl Default for InputCollector {
             manifests: None,
             unjudged_pods: Vec::new(),
             unnamed_ports: Vec::new(),
+            replacement: None,
             checkpoint: DocumentCheckpoint::default(),
         }
     }
@@ -117,6 +121,10 @@ impl ObjectSink for InputCollector {
         if let Some(kind) = lowered.ignored.take() {
             count_ignored(&mut self.ignored, kind, 1);
             self.add_diagnostics(&mut lowered);
+            return;
+        }
+        let replacement = self.replacement.as_mut();
+        if replacement.is_some_and(|replacement| !replacement.takes(&lowered.id)) {
             return;
         }
         if let Some(manifests) = &mut self.manifests {
@@ -203,6 +211,21 @@ impl InputCollector {
     /// Whether it keeps the manifests.
     pub(crate) fn keeps_manifests(&self) -> bool {
         self.manifests.is_some()
+    }
+
+    /// A collector of a change, and after that of what it is applied to.
+    pub(crate) fn of_change() -> Self {
+        InputCollector {
+            replacement: Some(Replacement::default()),
+            ..InputCollector::default()
+        }
+    }
+
+    /// What follows is what the change is applied to; these objects of it are deleted.
+    pub(crate) fn end_change(&mut self, is_deleted: Box<dyn Fn(&ObjectId) -> bool>) {
+        if let Some(replacement) = &mut self.replacement {
+            replacement.end_change(is_deleted);
+        }
     }
 
     /// Begins a file.

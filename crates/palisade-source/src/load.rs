@@ -8,7 +8,8 @@ use crate::loaded_input::LoadedInput;
 use crate::roots::{RootOpenError, Roots};
 use crate::scan::Tree;
 use palisade_dialects::field_filter_of_kind;
-use palisade_manifest::{FieldFilter, Limits, read_stream};
+use palisade_manifest::{FieldFilter, Limits, ObjectSink, read_stream};
+use palisade_model::ObjectId;
 use palisade_sys::writers::{WriterPresence, detect_writers};
 use std::fs::File;
 use std::io::{self, Read};
@@ -50,11 +51,38 @@ pub fn load_manifests(paths: &[impl AsRef<Path>]) -> LoadedInput {
     collect(paths, InputCollector::with_manifests(), &mut |_| {})
 }
 
+/// Like [`load_with_progress`] of `present`, with a change: objects that the files of `change` have are added, or replace
+/// those of the same kind, namespace and name; those that `is_deleted` selects are left out of `present`. It is asked
+/// about every object there.
+pub fn load_changed(
+    present: &[impl AsRef<Path>],
+    change: &[impl AsRef<Path>],
+    is_deleted: Box<dyn Fn(&ObjectId) -> bool>,
+    on_progress: &mut dyn FnMut(LoadProgress<'_>),
+) -> LoadedInput {
+    let mut collection = InputCollector::of_change();
+    let mut files = read_paths(change, &mut collection, on_progress);
+    collection.begin_document();
+    collection.end_change(is_deleted);
+    files += read_paths(present, &mut collection, on_progress);
+    collection.finish(files)
+}
+
 fn collect(
     paths: &[impl AsRef<Path>],
     mut collection: InputCollector,
     on_progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> LoadedInput {
+    let files = read_paths(paths, &mut collection, on_progress);
+    collection.finish(files)
+}
+
+/// Reads files and folders, and returns the number of files.
+fn read_paths(
+    paths: &[impl AsRef<Path>],
+    collection: &mut InputCollector,
+    on_progress: &mut dyn FnMut(LoadProgress<'_>),
+) -> usize {
     let (streams, roots): (Vec<PathBuf>, Vec<PathBuf>) = paths
         .iter()
         .map(|path| path.as_ref().to_path_buf())
@@ -86,7 +114,7 @@ fn collect(
                 continue;
             }
             Ok(OpenedInput::Reader(reader, size)) => {
-                read_input(&path, reader, size, &mut collection, on_progress)
+                read_input(&path, reader, size, collection, on_progress)
             }
             Err(error) => Err(error),
         };
@@ -96,7 +124,7 @@ fn collect(
             collection.add_unreadable(file_problem(&path, reason));
         }
     }
-    collection.finish(files)
+    files
 }
 
 /// Whether a given path is not a regular file: the standard input, a pipe (such as `<(kubectl get …)`), a
@@ -204,6 +232,42 @@ impl Read for ProgressReader<'_> {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn a_change_replaces_adds_and_deletes() {
+        let file = |text: &str| {
+            let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            file.into_temp_path()
+        };
+        let policy = |name: &str, label: &str| {
+            format!(
+                "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n\
+                 metadata: {{name: {name}, namespace: shop}}\n\
+                 spec: {{podSelector: {{matchLabels: {{app: {label}}}}}}}\n"
+            )
+        };
+        let present =
+            file(&(policy("kept", "old") + &policy("replaced", "old") + &policy("gone", "old")));
+        let change = file(&(policy("replaced", "new") + &policy("added", "new")));
+        let is_deleted = |id: &ObjectId| *id.name == *"gone";
+        let loaded = load_changed(&[&present], &[&change], Box::new(is_deleted), &mut |_| {});
+        assert_eq!(loaded.diagnostics.len(), 0, "{:?}", loaded.diagnostics);
+        let found: Vec<(String, bool)> = loaded
+            .state
+            .policies
+            .iter()
+            .map(|(id, policy)| {
+                let is_new = policy.subject.to_string().contains("new");
+                (id.object.name.to_string(), is_new)
+            })
+            .collect();
+        let expected = [("added", true), ("kept", false), ("replaced", true)];
+        assert_eq!(
+            found,
+            expected.map(|(name, is_new)| (name.to_owned(), is_new))
+        );
+    }
 
     #[test]
     fn pods_that_ran_to_their_end_are_not_there() {

@@ -2,6 +2,7 @@
 
 mod convert;
 mod flows;
+mod preview;
 
 pub(crate) use crate::connection_args::ScopeArgs;
 use crate::connection_args::{AgentActionArgs, HostPathArgs, HostToEndpoint, PacketArgs};
@@ -13,13 +14,14 @@ pub(crate) use convert::{ConvertArgs, ConvertTarget};
 pub(crate) use flows::{FlowProtocol, FlowsArgs};
 use palisade_config::{ParameterKind, find_removed_parameter, parameters};
 use palisade_text::printable_lines;
+pub(crate) use preview::{FlowArgs, PreviewArgs, SuggestArgs};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes: 0 success, no problem, no difference; 1 problems or differences \
 found; 2 invalid usage; 3 agent (or etcd) not reached; 4 not permitted; 5 a thread of the agent terminated \
-unexpectedly.";
+unexpectedly; 6 recorded flows would be cut.";
 
 /// Help heading of the options that every command has.
 const GLOBAL_OPTIONS_HEADING: &str = "Options of every command";
@@ -149,6 +151,21 @@ pub(crate) enum Command {
     /// As exact as the command connections. The exit code is 1 if there is a difference, or if the manifests
     /// have errors, which are printed on standard error.
     Diff(DiffArgs),
+    /// Show which recorded flows a change of the manifests would cut or open.
+    ///
+    /// Every recorded flow is judged by the present manifests and by the changed ones: by the reference and by the
+    /// tables that the agent writes, which have to agree. Flows whose ends are gone are judged by their recorded
+    /// labels, or listed with the reason. The exit code is 6 if a flow would be cut, else 1 if the manifests have
+    /// errors, which are printed on standard error, else 0.
+    Preview(PreviewArgs),
+    /// Write the policies that allow what was recorded, in any dialect.
+    ///
+    /// One policy for each workload, which isolates it in both directions and allows its recorded peers by their labels,
+    /// domain names or addresses, at the recorded ports. Prints a YAML document for each object, and on standard error
+    /// what is left out, and what is allowed although it was not recorded. The policies are read back: if one of the
+    /// flows would be denied, nothing is printed. The exit code is 1 if a workload gets no policy, or if the manifests
+    /// have errors.
+    Suggest(SuggestArgs),
     /// Write policies in another dialect, exactly or not at all.
     ///
     /// Prints a YAML document for each object, ready for `kubectl apply`, and on standard error each rule that

@@ -19,6 +19,8 @@ pub(crate) enum ExitStatus {
     NotPermitted = 4,
     /// A thread of the agent terminated unexpectedly.
     AgentFailed = 5,
+    /// A change would deny recorded flows.
+    WouldCut = 6,
 }
 
 impl ExitStatus {

@@ -28,6 +28,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-analysis", &["model", "oracle", "api"]),
     ("palisade-convert", &["model", "manifest", "dialects"]),
     (
+        "palisade-preview",
+        &[
+            "model", "oracle", "tables", "engine", "api", "analysis", "convert",
+        ],
+    ),
+    (
         "palisade-effective",
         &["model", "manifest", "dialects", "engine"],
     ),
@@ -221,6 +227,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dialects",
             "analysis",
             "convert",
+            "preview",
             "source",
             "etcd",
             "sys",

@@ -13,6 +13,7 @@ pub(crate) mod report_builder;
 mod resolve;
 
 pub use query_traffic::TrafficError;
+pub use report_builder::decision_report;
 pub use resolve::FlowEndError;
 
 use crate::named_ends::with_name;

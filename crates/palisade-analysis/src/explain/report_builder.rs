@@ -130,7 +130,8 @@ fn flow_end_report(
 }
 
 /// The report of what decided a direction of a question.
-pub(crate) fn decision_report(
+#[must_use]
+pub fn decision_report(
     state: &State,
     question: &Question,
     direction: Direction,

@@ -82,7 +82,8 @@ pub(crate) fn run(args: &ConvertArgs, format: OutputFormat) -> CommandResult {
     ))
 }
 
-fn target(target: ConvertTarget) -> TargetDialect {
+/// The dialect that an argument names.
+pub(super) fn target(target: ConvertTarget) -> TargetDialect {
     match target {
         ConvertTarget::Kubernetes => TargetDialect::Kubernetes,
         ConvertTarget::ClusterNetworkPolicy => TargetDialect::ClusterNetworkPolicy,

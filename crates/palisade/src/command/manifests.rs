@@ -6,11 +6,13 @@ use crate::exit::{CommandError, ExitStatus};
 use palisade_analysis::UnnamedPorts;
 use palisade_api::{ProblemReport, ProblemSeverity};
 use palisade_dialects::is_unenforced_policy;
-use palisade_model::State;
+use palisade_model::{ObjectId, State};
 use palisade_source::{LoadedInput, UnjudgedPod, load_with_progress};
 use palisade_text::printable;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// A loaded state, and the exit code that it leads to.
 pub(crate) struct LoadedManifests {
@@ -39,7 +41,83 @@ impl LoadedManifests {
 /// that does not exist is a usage error.
 pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandError> {
     check_paths_exist(files)?;
-    let loaded = load_showing_progress(files);
+    Ok(report_problems(load_showing_progress(files)))
+}
+
+/// Reads the present manifests with a change: the objects of `change` are added or replace others, and those that
+/// `deletions` name are left out. Problems are as for [`load_state`].
+pub(crate) fn load_changed(
+    present: &[PathBuf],
+    change: &[PathBuf],
+    deletions: &[String],
+) -> Result<LoadedManifests, CommandError> {
+    let wanted: Vec<DeletedObject> = deletions
+        .iter()
+        .map(|text| DeletedObject::parse(text))
+        .collect::<Result<_, _>>()?;
+    let found: Rc<RefCell<BTreeSet<usize>>> = Rc::default();
+    let is_deleted = {
+        let found = Rc::clone(&found);
+        move |id: &ObjectId| {
+            let named = wanted.iter().position(|object| object.is(id));
+            found.borrow_mut().extend(named);
+            named.is_some()
+        }
+    };
+    let mut meter = ProgressMeter::on_terminal();
+    let loaded = palisade_source::load_changed(present, change, Box::new(is_deleted), &mut |at| {
+        meter.update(at);
+    });
+    meter.clear();
+    for (index, text) in deletions.iter().enumerate() {
+        if !found.borrow().contains(&index) {
+            return Err(CommandError::usage(format!(
+                "--delete {text}: the present manifests have no such object"
+            )));
+        }
+    }
+    Ok(report_problems(loaded))
+}
+
+/// An object to be deleted, as the command line names it.
+struct DeletedObject {
+    /// With or without the API group.
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+}
+
+impl DeletedObject {
+    fn parse(text: &str) -> Result<Self, CommandError> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let (kind, namespace, name) = match parts[..] {
+            [kind, name] => (kind, None, name),
+            [kind, namespace, name] => (kind, Some(namespace.to_owned()), name),
+            _ => {
+                return Err(CommandError::usage(format!(
+                    "--delete {text}: write KIND/NAMESPACE/NAME, or KIND/NAME"
+                )));
+            }
+        };
+        Ok(DeletedObject {
+            kind: kind.to_owned(),
+            namespace,
+            name: name.to_owned(),
+        })
+    }
+
+    fn is(&self, id: &ObjectId) -> bool {
+        let kind = &id.kind;
+        let full = format!("{}.{}", kind.name(), kind.group());
+        *self.name == *id.name
+            && self.namespace.as_deref() == id.namespace.as_deref()
+            && (self.kind.eq_ignore_ascii_case(kind.name())
+                || self.kind.eq_ignore_ascii_case(&full))
+    }
+}
+
+/// Prints the errors.
+fn report_problems(loaded: LoadedInput) -> LoadedManifests {
     for problem in problem_reports(&loaded)
         .iter()
         .filter(|p| p.severity == ProblemSeverity::Error)
@@ -51,13 +129,13 @@ pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandEr
     } else {
         ExitStatus::Success
     };
-    Ok(LoadedManifests {
+    LoadedManifests {
         state: loaded.state,
         unjudged_pods: loaded.unjudged_pods,
         unnamed_ports: loaded.unnamed_ports.into_iter().collect(),
         ignored: loaded.ignored,
         exit,
-    })
+    }
 }
 
 /// Reads files and shows the progress on a terminal.

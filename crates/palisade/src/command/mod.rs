@@ -18,11 +18,14 @@ mod manifests;
 mod monitor;
 mod names;
 mod policy;
+mod preview;
 mod progress;
 mod proxy;
 mod push;
 mod recorded_decision;
+mod recorded_flows;
 mod status;
+mod suggest;
 mod uninstall_check;
 mod validate;
 mod workload;
@@ -37,8 +40,9 @@ use std::path::PathBuf;
 pub(crate) fn run(cli: Cli) -> ExitStatus {
     let socket = cli.socket.unwrap_or_else(default_socket);
     let client = ApiClient::new(&socket);
-    if cli.output == OutputFormat::Yaml && !matches!(cli.command, Command::Convert(_)) {
-        let error = CommandError::usage("only the command convert prints YAML");
+    let prints_yaml = matches!(cli.command, Command::Convert(_) | Command::Suggest(_));
+    if cli.output == OutputFormat::Yaml && !prints_yaml {
+        let error = CommandError::usage("only the commands convert and suggest print YAML");
         eprintln!("{error}");
         return error.exit;
     }
@@ -61,6 +65,8 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Explain(args) => explain::run(&args, &client, cli.output),
         Command::Connections(args) => connections::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
+        Command::Preview(args) => preview::run(&args, &client, cli.output),
+        Command::Suggest(args) => suggest::run(&args, &client, cli.output),
         Command::Convert(args) => convert::run(&args, cli.output),
         Command::Push(args) => push::run(args, cli.output),
         Command::Cleanup(args) => cleanup::run(args, cli.output),
