@@ -105,7 +105,7 @@ impl FlowFilter {
     pub(crate) fn new(query: &RecordedFlowQuery, now: Duration) -> Result<Self, FlowQueryError> {
         let time = |parameter, text: &Option<String>| {
             let parsed = text.as_ref().map(|text| {
-                seconds(text, now).ok_or_else(|| FlowQueryError {
+                parse_time(text, now).ok_or_else(|| FlowQueryError {
                     parameter,
                     text: text.clone(),
                 })
@@ -165,8 +165,8 @@ pub(crate) fn matches_ends(source: EndMatch, destination: EndMatch) -> bool {
         && (source.is_in_namespace || destination.is_in_namespace)
 }
 
-/// The seconds since the epoch of a time, or of a time span before now.
-fn seconds(text: &str, now: Duration) -> Option<u64> {
+/// The seconds since the epoch of a time (RFC 3339), or of a time span before `now` (`24h`), which is since the epoch.
+pub fn parse_time(text: &str, now: Duration) -> Option<u64> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Some(u64::try_from(time.as_second()).unwrap_or_default());
     }

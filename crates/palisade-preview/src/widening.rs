@@ -33,6 +33,9 @@ impl SuggestedWorkload {
     }
 }
 
+/// Why all of the outside is allowed in ingress.
+const OPEN_TO_OUTSIDE: &str = "a ClusterNetworkPolicy cannot deny what comes from outside";
+
 /// A recorded end, as the analysis may list it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SeenEnd {
@@ -175,11 +178,17 @@ impl WideningSearch<'_> {
         let Some(reasons) = reasons.filter(|reasons| !reasons.is_empty()) else {
             return Err(format!("{from} to {to}, {extra}"));
         };
+        let reason = reasons.into_iter().collect::<Vec<_>>().join("; ");
+        // One line in place of one for each network.
+        let (from, traffic) = match reason == OPEN_TO_OUTSIDE {
+            true => ("every address outside".to_owned(), "everything".to_owned()),
+            false => (from, extra),
+        };
         widened.insert(WidenedConnection {
             from,
             to,
-            traffic: extra,
-            reason: reasons.into_iter().collect::<Vec<_>>().join("; "),
+            traffic,
+            reason,
         });
         Ok(())
     }
@@ -364,9 +373,7 @@ impl WideningSearch<'_> {
             if direction == Direction::Ingress
                 && self.dialect == TargetDialect::ClusterNetworkPolicy
             {
-                return Some(
-                    "a ClusterNetworkPolicy cannot deny what comes from outside".to_owned(),
-                );
+                return Some(OPEN_TO_OUTSIDE.to_owned());
             }
             if peers().any(|peer| *peer == SuggestedPeer::Nodes) {
                 return Some(format!(
@@ -433,30 +440,58 @@ fn unseen_traffic(set: &TrafficSet, is_seen: &dyn Fn(Protocol, L4) -> bool) -> V
             }
             continue;
         };
-        let count: u32 = ranges.iter().map(|[a, b]| u32::from(b - a) + 1).sum();
-        if count > MAX_LISTED {
-            extra.push(format!("{protocol}, {count} ports or types"));
-            continue;
-        }
         let is_icmp = protocol.is_icmp();
         let has_all_codes = entry.codes.is_none() && is_icmp;
-        for number in ranges.iter().flat_map(|[first, last]| *first..=*last) {
-            let l4 = match u8::try_from(number) {
-                Ok(kind) if is_icmp => L4::Icmp { kind, code: 0 },
-                _ => L4::Ports {
-                    source: 40_000,
-                    destination: number,
-                },
-            };
-            if has_all_codes {
-                extra.push(format!("{protocol} type {number}, every code"));
-            } else if !is_seen(protocol, l4) {
-                let listed = if is_icmp { " type" } else { "" };
-                extra.push(format!("{protocol}{listed} {number}"));
-            }
+        let count: u32 = ranges.iter().map(|[a, b]| u32::from(b - a) + 1).sum();
+        let unseen: Vec<[u16; 2]> = if count > MAX_LISTED || has_all_codes {
+            ranges.clone()
+        } else {
+            let numbers = ranges.iter().flat_map(|[first, last]| *first..=*last);
+            let unseen = numbers.filter(|number| {
+                let l4 = match u8::try_from(*number) {
+                    Ok(kind) if is_icmp => L4::Icmp { kind, code: 0 },
+                    _ => L4::Ports {
+                        source: 40_000,
+                        destination: *number,
+                    },
+                };
+                !is_seen(protocol, l4)
+            });
+            ranges_of(unseen)
+        };
+        if unseen.is_empty() {
+            continue;
         }
+        let numbers = match (is_icmp, unseen.as_slice()) {
+            (false, [[0, u16::MAX]]) => " every port".to_owned(),
+            (true, [[0, 255]]) => " every message".to_owned(),
+            (false, ranges) => format!(" {}", ranges_text(ranges)),
+            (true, ranges) => format!(" type {}", ranges_text(ranges)),
+        };
+        let codes = if has_all_codes { ", every code" } else { "" };
+        extra.push(format!("{protocol}{numbers}{codes}"));
     }
     extra
+}
+
+/// Numbers in ascending order as ranges.
+fn ranges_of(numbers: impl Iterator<Item = u16>) -> Vec<[u16; 2]> {
+    let mut ranges: Vec<[u16; 2]> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some([_, last]) if last.checked_add(1) == Some(number) => *last = number,
+            _ => ranges.push([number, number]),
+        }
+    }
+    ranges
+}
+
+fn ranges_text(ranges: &[[u16; 2]]) -> String {
+    let ranges = ranges.iter().map(|[first, last]| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    ranges.collect::<Vec<_>>().join(",")
 }
 
 /// The addresses of a network, if they are few.

@@ -11,8 +11,8 @@ pub(crate) struct FlowArgs {
     /// File with the output of `palisade flows -o json`, or - for standard input; may be repeated, one for each node.
     /// Default: the record of the agent on this host.
     #[arg(long = "flows", value_name = "FILE", num_args = 1..)]
-    pub(crate) files: Vec<PathBuf>,
-    /// Only flows that were seen in this time before now: a number with s, m, h or d, as 24h.
+    pub(crate) flow_files: Vec<PathBuf>,
+    /// Only flows seen since this time, or in this time span until now, as 24h.
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
 }

@@ -13,6 +13,7 @@ mod hostile;
 mod lint;
 mod lint_services;
 mod lockout;
+mod preview;
 mod scenarios;
 mod usage;
 mod validate;
