@@ -89,8 +89,8 @@ pub use policy::{
 };
 pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyState, PolicyStatus};
 pub use preview::{
-    DenyingEnd, EndName, FlowSummary, PairShare, PreviewReport, PreviewedFlow, RecordSummary,
-    RefusedWorkload, SuggestionReport, UnjudgedFlow, WidenedConnection,
+    DenyingEnd, EndName, FlowSummary, PairShare, PreviewReport, PreviewRequest, PreviewedFlow,
+    RecordSummary, RefusedWorkload, SuggestionReport, UnjudgedFlow, WidenedConnection,
 };
 pub use push::PushReport;
 pub use recorded_flow::{
@@ -135,6 +135,8 @@ pub mod path {
     pub const MONITOR: &str = "/v1/monitor";
     /// `GET`: [`crate::RecordedFlowList`]; query parameters as [`crate::RecordedFlowQuery`].
     pub const FLOWS: &str = "/v1/flows";
+    /// `POST`: [`crate::PreviewRequest`] in, [`crate::PreviewReport`] out.
+    pub const PREVIEW: &str = "/v1/preview";
     /// `POST`: [`crate::WorkloadAddRequest`] in, [`crate::WorkloadAddResponse`] out; `DELETE`:
     /// [`crate::WorkloadRemoveRequest`] in, [`crate::WorkloadRemoveResponse`] out.
     pub const WORKLOADS: &str = "/v1/workloads";

@@ -1,12 +1,26 @@
-//! `palisade preview -o json`: what a change of the manifests means for the flows that were recorded.
+//! `POST /v1/preview` and `palisade preview -o json`: what a change of the manifests means for the flows that were
+//! recorded.
 
 use crate::{DecisionReport, FlowIcmp, MonitorVerdict, ProtocolName, RecordedEnd};
 use palisade_model::Direction;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// The body of `POST /v1/preview`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PreviewRequest {
+    /// Policies in YAML or JSON, which replace those of the same kind, namespace and name.
+    pub manifests: String,
+    /// Only flows seen since this time (RFC 3339), or in this time span until now (`24h`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+}
 
 /// Recorded flows, judged by the present manifests and by the changed ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PreviewReport {
     /// [`crate::API_VERSION`].
@@ -29,6 +43,7 @@ pub struct PreviewReport {
 
 /// The records that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RecordSummary {
     /// When the first of the records begins, RFC 3339; absent if nothing is recorded.
@@ -53,6 +68,7 @@ pub struct RecordSummary {
 
 /// A recorded flow that the change concerns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PreviewedFlow {
     /// What was recorded.
@@ -65,11 +81,16 @@ pub struct PreviewedFlow {
     pub pairs: Option<PairShare>,
     /// The ends that no pod has any more: they were judged by their recorded labels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Vec<crate::schema::DirectionSchema>")
+    )]
     pub reconstructed: Vec<Direction>,
 }
 
 /// A recorded flow with all of its entries.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FlowSummary {
     /// The sender.
@@ -96,9 +117,11 @@ pub struct FlowSummary {
 
 /// An end of a flow whose policies deny it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DenyingEnd {
     /// Egress at the source, ingress at the destination.
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::DirectionSchema"))]
     pub direction: Direction,
     /// What decides.
     pub decided_by: DecisionReport,
@@ -106,6 +129,7 @@ pub struct DenyingEnd {
 
 /// How many of the pairs of pods at the ends of a flow are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PairShare {
     /// So many.
@@ -116,6 +140,7 @@ pub struct PairShare {
 
 /// A recorded flow that cannot be judged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct UnjudgedFlow {
     /// What was recorded.

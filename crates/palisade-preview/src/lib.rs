@@ -8,6 +8,7 @@
 //! Promises: every verdict is that of reference and tables, which have to agree; a flow that cannot be judged is listed
 //! with the reason. Never: reads a file, accesses a kernel or a clock, or guesses what was not recorded.
 
+mod changed_policies;
 mod dialect_writers;
 mod judge;
 mod peer_signatures;
@@ -20,6 +21,7 @@ mod tested_facts;
 mod widening;
 mod workload_labels;
 
+pub use changed_policies::{ChangeError, ChangedState, apply_policies};
 pub use judge::{AgentActions, Disagreement};
 pub use preview::preview;
 pub use record::Record;

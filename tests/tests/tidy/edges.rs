@@ -30,7 +30,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "palisade-preview",
         &[
-            "model", "oracle", "tables", "engine", "api", "analysis", "convert",
+            "model", "manifest", "dialects", "oracle", "tables", "engine", "api", "analysis",
+            "convert",
         ],
     ),
     (

@@ -1,7 +1,7 @@
 //! The handlers of the operations: each sends a request to the core and renders the response.
 
 use super::admission::{AdmissionControl, RequestCounts};
-use super::{error_response, json_response};
+use super::{error_response, flow_preview, json_response};
 use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
 use axum::Extension;
@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use palisade_analysis::{ExplainError, FlowEndError};
 use palisade_api::{
     ApiError, CniAddRequest, CniAddResponse, CniAttachment, CniCheckRequest, CniGcRequest,
-    CniResponse, ExplainQuery, MonitorQuery, ProbeResult, RecordedFlowQuery, WorkloadAddRequest,
-    WorkloadRemoveRequest,
+    CniResponse, ExplainQuery, MonitorQuery, PreviewRequest, ProbeResult, RecordedFlowQuery,
+    WorkloadAddRequest, WorkloadRemoveRequest,
 };
 use palisade_config::MonitorConfig;
 use palisade_flows::recorder::RecordQueryError;
@@ -329,6 +329,29 @@ pub(super) async fn flows(
     })
     .await;
     respond(read.map_err(|_| CoreUnavailable::Stopped))
+}
+
+pub(super) async fn preview(
+    State(core): State<CoreHandle>,
+    JsonBody(request): JsonBody<PreviewRequest>,
+) -> Response {
+    let find = |core: &mut Core| {
+        let record = core.monitor().record();
+        (record, core.config().clone(), core.policy_view().clone())
+    };
+    let (record, config, policy) = match core.ask_for_client(OperationClass::Read, find).await {
+        Ok((Some(record), config, policy)) => (record, config, policy),
+        Ok((None, config, _)) => return no_record_response(&config.monitor),
+        Err(why) => return unavailable_response(why),
+    };
+    // It reads a file and judges every flow: neither the core nor other clients wait for it.
+    let permit = core.explanation_permit().await;
+    let judged = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        flow_preview::preview_change(&record, &config, &policy, &request)
+    })
+    .await;
+    respond(judged.map_err(|_| CoreUnavailable::Stopped))
 }
 
 /// The error response if no flows are recorded.

@@ -6,6 +6,7 @@
 //! render the responses, and all errors have one format.
 
 pub mod admission;
+mod flow_preview;
 mod handlers;
 pub mod server;
 pub mod sockets;
@@ -135,6 +136,8 @@ operations! {
         "Packets that were denied, dropped, or matched by a Log rule, as a stream.";
     get FLOWS Read "listFlows" (Query("RecordedFlowQuery")) -> Json("RecordedFlowList"), flows:
         "Recorded flows and denied packets, summed up by what they have in common.";
+    post PREVIEW Read "preview" (Body("PreviewRequest")) -> Json("PreviewReport"), preview:
+        "What changed policies would cut and open of the recorded flows; nothing is changed.";
     get IPAM Read "listAddresses" (Nothing) -> Json("IpamReport"), ipam:
         "The address pools and the allocated addresses.";
     get IPAM_CHECK Read "checkAddresses" (Nothing) -> Json("IpamCheck"), ipam_check:
