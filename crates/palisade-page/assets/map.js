@@ -15,14 +15,16 @@ const fullName = (node, group) => `${group.kind === 'Namespace' ? `${group.name}
 
 const edgeKey = (edge) => `${edge.source}>${edge.destination}>${edge.verdict}`;
 
-// The line of an edge, from the right side of its source. Denied ones are lower, so that both are seen.
+// The line of an edge, between the sides that face each other. Denied ones are lower.
 function line(edge, nodes) {
   const [from, to] = [nodes.get(edge.source), nodes.get(edge.destination)];
-  const shift = edge.verdict === 'Denied' ? 5 : -5;
-  const [x1, y1] = [from.x + from.width, from.y + from.height / 2 + shift];
-  const [x2, y2] = [to.x - 5, to.y + to.height / 2 + shift];
-  const bend = x2 > x1 ? Math.max(24, (x2 - x1) / 2) : 60 + Math.abs(y2 - y1) / 6;
-  return { d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`, x: (x1 + x2) / 2, y: (y1 + y2) / 2, tip: `M${x2 + 5} ${y2}l-9 -4v8z` };
+  const out = to.x + to.width <= from.x ? -1 : 1;
+  const into = to.x >= from.x + from.width ? -1 : 1;
+  const point = (box, side) => [side < 0 ? box.x : box.x + box.width, box.y + box.height / 2 + (edge.verdict === 'Denied' ? 5 : -5)];
+  const [x1, y1] = point(from, out);
+  const [x2, y2] = point(to, into);
+  const bend = Math.max(24, Math.abs(x2 - x1) / 2);
+  return { d: `M${x1} ${y1}C${x1 + out * bend} ${y1} ${x2 + into * bend} ${y2} ${x2 + into * 5} ${y2}`, x: (x1 + x2) / 2, y: (y1 + y2) / 2, tip: `M${x2} ${y2}l${into * 9} -4v8z` };
 }
 
 const area = (name, { x, y, width, height }, rx) => drawn('rect', { class: name, x, y, width, height, rx });

@@ -50,7 +50,6 @@ async function show() {
     signal,
     interrupted: (text) => { if (!signal.aborted) interrupted('stream', text); },
     render: (...parts) => { if (!signal.aborted) fill(main, parts); },
-    // Changes the address without leaving the view.
     remember: (hash) => history.replaceState(null, '', hash),
   };
   try {

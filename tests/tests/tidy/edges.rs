@@ -142,6 +142,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("palisade-flows", &["model", "api"]),
     ("palisade-hubble", &["model", "api", "flows"]),
+    ("palisade-page", &["api", "text"]),
     (
         "palisade-monitor",
         &[

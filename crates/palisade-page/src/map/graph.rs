@@ -59,7 +59,9 @@ pub enum MapGroupKind {
     Namespace,
     /// Nodes of the cluster.
     Nodes,
-    /// What is outside of the cluster.
+    /// Domain names outside of the cluster.
+    Names,
+    /// Other addresses.
     Outside,
 }
 
@@ -164,7 +166,8 @@ fn group_of(name: &BoxName) -> (MapGroupKind, String) {
             (MapGroupKind::Namespace, namespace.clone())
         }
         BoxName::Node(_) => (MapGroupKind::Nodes, String::new()),
-        BoxName::Domain(_) | BoxName::Outside => (MapGroupKind::Outside, String::new()),
+        BoxName::Domain(_) => (MapGroupKind::Names, String::new()),
+        BoxName::Outside => (MapGroupKind::Outside, String::new()),
     }
 }
 

@@ -387,7 +387,7 @@ fn the_map_has_every_box_and_edge() {
     assert_eq!(boxes, expected);
     assert_eq!(
         tab.texts("svg .title"),
-        ["shop", "tools", "nodes", "outside"]
+        ["shop", "tools", "nodes", "names", "outside"]
     );
     let rows = tab.rows("#edges");
     assert_eq!(rows.len(), map.edges.len());
