@@ -43,10 +43,9 @@ impl Forwarder {
         }
     }
 
-    /// A place among the computations; the error response if there is none.
-    pub(crate) fn begin_computation(&self) -> Result<OwnedSemaphorePermit, Response> {
-        let permit = Arc::clone(&self.computations).try_acquire_owned();
-        permit.map_err(|_| busy_response("maps and previews"))
+    /// A place among the computations, if there is one.
+    pub(crate) fn begin_computation(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.computations).try_acquire_owned().ok()
     }
 
     /// Passes a request on. The response has the agent's status, body and kind, and none of its other headers.

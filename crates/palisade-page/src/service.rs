@@ -8,7 +8,9 @@ use crate::assets::{INDEX, LOGIN, LOGIN_MESSAGE, find_asset};
 use crate::forwarding::{Forwarder, read_body};
 use crate::map::{MapQuery, edge_flows, map_of_flows};
 use crate::operations::{PageOperation, find_operation};
-use crate::responses::{add_security_headers, error_response, json_response, response};
+use crate::responses::{
+    add_security_headers, busy_response, error_response, json_response, response,
+};
 use crate::sessions::LoginTable;
 use crate::settings::PageSettings;
 use crate::upstream::Upstream;
@@ -41,7 +43,6 @@ struct PageService {
 }
 
 /// The page as a router, without the bounds of connections that [`crate::serve`] has.
-#[must_use]
 pub fn router(settings: PageSettings, upstream: Arc<dyn Upstream>) -> Router {
     let forwarder = Forwarder::new(upstream, settings.limits());
     let service = PageService {
@@ -171,9 +172,8 @@ impl PageService {
             Ok(query) => query,
             Err(error) => return failure(StatusCode::BAD_REQUEST, error),
         };
-        let permit = match self.forwarder.begin_computation() {
-            Ok(permit) => permit,
-            Err(refused) => return refused,
+        let Some(permit) = self.forwarder.begin_computation() else {
+            return busy_response("maps and previews");
         };
         let list = match self.recorded_flows(&query.target()).await {
             Ok(list) => list,
