@@ -6,6 +6,7 @@
 use crate::core::Core;
 use crate::hubble_peers::HubblePeers;
 use crate::run_error::RunError;
+use crate::service_thread::ServiceThread;
 use palisade_config::{ApiConfig, HubbleApiConfig};
 use palisade_hubble::{HubbleConfig, HubbleListener, HubblePeer, HubbleService, HubbleTls, serve};
 use palisade_node::clock::{Clock, SystemClock};
@@ -14,89 +15,57 @@ use palisade_text::error_chain;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{oneshot, watch};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 /// The name of the cluster in Hubble's API.
 const CLUSTER: &str = "default";
 
-/// The thread that serves Hubble's API, until this is dropped.
-pub(crate) struct HubbleThread {
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl HubbleThread {
-    /// Starts it, if the configuration asks for it.
-    ///
-    /// # Errors
-    /// If a socket cannot be opened, or certificates cannot be read.
-    pub(crate) fn start(core: &mut Core) -> Result<Option<Self>, RunError> {
-        let config = core.config().hubble.clone();
-        let Some(recent) = core.monitor().recent().filter(|_| config.is_served()) else {
-            return Ok(None);
-        };
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| RunError::Thread("hubble", error))?;
-        let listeners = open_listeners(&config, &core.config().api, &runtime)?;
-        let (peers, followed) = watch::channel(Vec::new());
-        let node = own_node_name(&core.config().nodes).to_string();
-        let has_tls = config.tls_dir.is_some();
-        let service = HubbleService::new(HubbleConfig {
-            node: node.clone(),
-            node_labels: Vec::new(),
-            cluster: CLUSTER.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            lines: recent,
-            peers: followed,
-            own: (config
-                .address
-                .filter(|address| !address.ip().is_unspecified()))
-            .map(|address| HubblePeer {
-                node,
-                address: address.to_string(),
-                tls: has_tls,
-            }),
-            clock: Arc::new(|| SystemClock.wall()),
-        });
-        if let Some(address) = config.address {
-            let others = HubblePeers::new(peers, address, has_tls);
-            core.add_node_listener(Box::new(move |nodes| others.set(nodes)));
-        }
-        let (stop, stopped) = oneshot::channel();
+/// Starts Hubble's API, if the configuration asks for it.
+///
+/// # Errors
+/// If a socket cannot be opened, or certificates cannot be read.
+pub(crate) fn start_hubble(core: &mut Core) -> Result<Option<ServiceThread>, RunError> {
+    let config = core.config().hubble.clone();
+    let Some(recent) = core.monitor().recent().filter(|_| config.is_served()) else {
+        return Ok(None);
+    };
+    let runtime = ServiceThread::runtime("hubble")?;
+    let listeners = open_listeners(&config, &core.config().api, &runtime)?;
+    let (peers, followed) = watch::channel(Vec::new());
+    let node = own_node_name(&core.config().nodes).to_string();
+    let has_tls = config.tls_dir.is_some();
+    let service = HubbleService::new(HubbleConfig {
+        node: node.clone(),
+        node_labels: Vec::new(),
+        cluster: CLUSTER.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        lines: recent,
+        peers: followed,
+        own: (config
+            .address
+            .filter(|address| !address.ip().is_unspecified()))
+        .map(|address| HubblePeer {
+            node,
+            address: address.to_string(),
+            tls: has_tls,
+        }),
+        clock: Arc::new(|| SystemClock.wall()),
+    });
+    if let Some(address) = config.address {
+        let others = HubblePeers::new(peers, address, has_tls);
+        core.add_node_listener(Box::new(move |nodes| others.set(nodes)));
+    }
+    let started = ServiceThread::start("hubble", runtime, move |runtime, stopped| {
         let end = async move {
             // Whoever holds the sender has gone, or stops this.
             let _ = stopped.await;
         };
-        let thread = std::thread::Builder::new().name("hubble".to_owned());
-        let thread = thread.spawn(move || {
-            if let Err(error) = runtime.block_on(serve(service, listeners, end)) {
-                tracing::error!(error = %error_chain(&error), "serving Hubble's API failed; enforcement goes on");
-            }
-        });
-        let thread = thread.map_err(|error| RunError::Thread("hubble", error))?;
-        Ok(Some(HubbleThread {
-            stop: Some(stop),
-            thread: Some(thread),
-        }))
-    }
-}
-
-impl Drop for HubbleThread {
-    fn drop(&mut self) {
-        // It ends when the sender is gone.
-        drop(self.stop.take());
-        if self
-            .thread
-            .take()
-            .is_some_and(|thread| thread.join().is_err())
-        {
-            tracing::error!("the thread of Hubble's API panicked");
+        if let Err(error) = runtime.block_on(serve(service, listeners, end)) {
+            tracing::error!(error = %error_chain(&error), "serving Hubble's API failed; enforcement goes on");
         }
-    }
+    });
+    started.map(Some)
 }
 
 /// Opens the sockets of Hubble's API.

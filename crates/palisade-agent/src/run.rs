@@ -13,9 +13,10 @@ use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::open_enforcing_driver;
 use crate::flow_recording::start_recording;
 use crate::http::sockets::ApiSockets;
-use crate::hubble::HubbleThread;
+use crate::hubble::start_hubble;
 use crate::log::Log;
 use crate::name_threads::start_names;
+use crate::page::start_page;
 use crate::run_error::RunError;
 use crate::service::serve;
 use crate::service_manager::ServiceManager;
@@ -105,7 +106,8 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     };
     watches.start(&supervisor, &core, &handle, &clock)?;
     start_names(&mut core, &handle)?;
-    let hubble = HubbleThread::start(&mut core)?;
+    let hubble = start_hubble(&mut core)?;
+    let page = start_page(&core.config().page, &handle, &guard)?;
     let recording = start_recording(&core)?;
     let core_thread = supervisor
         .spawn_supervised("core", move || {
@@ -119,6 +121,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let runtime = new_runtime()?;
     let served = runtime.block_on(serve(&handle, &mut sockets, &guard, manager, exits));
     tracing::info!("stopping; the kernel keeps enforcing");
+    drop((page, hubble));
     // The threads that send to the core are joined before the core, so no event is lost.
     followed.iter().for_each(|(source, _)| source.stop());
     let ended = followed.into_iter().map(|(_, thread)| thread.join());
@@ -127,7 +130,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     if core_thread.join().is_err() || ended.iter().any(Result::is_err) {
         tracing::error!("a thread panicked");
     }
-    drop((recording, hubble, lock));
+    drop((recording, lock));
     served
 }
 

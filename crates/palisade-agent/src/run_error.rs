@@ -52,6 +52,17 @@ pub enum RunError {
     /// Hubble's API cannot be served.
     #[error("opening Hubble's API")]
     Hubble(#[from] palisade_hubble::HubbleError),
+    /// The settings of the page are refused.
+    #[error("serving the page")]
+    Page(#[from] palisade_page::PageSettingsError),
+    /// The address of the page cannot be opened.
+    #[error("opening the page's address {address}")]
+    PageAddress {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
     /// The socket no longer accepts connections.
     #[error("serving the API")]
     Serving(#[source] io::Error),

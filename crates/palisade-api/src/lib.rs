@@ -89,8 +89,9 @@ pub use policy::{
 };
 pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyState, PolicyStatus};
 pub use preview::{
-    DenyingEnd, EndName, FlowSummary, PairShare, PreviewReport, PreviewRequest, PreviewedFlow,
-    RecordSummary, RefusedWorkload, SuggestionReport, UnjudgedFlow, WidenedConnection,
+    DenyingEnd, EndName, FlowSummary, PageReport, PairShare, PreviewReport, PreviewRequest,
+    PreviewedFlow, RecordSummary, RefusedWorkload, SuggestionReport, UnjudgedFlow,
+    WidenedConnection,
 };
 pub use push::PushReport;
 pub use recorded_flow::{

@@ -6,6 +6,18 @@ use palisade_model::Direction;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// `palisade ui -o json`: where the page is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PageReport {
+    /// [`crate::API_VERSION`].
+    pub api_version: String,
+    /// The address for a browser.
+    pub url: String,
+    /// The socket of the agent that it shows.
+    pub socket: String,
+}
+
 /// The body of `POST /v1/preview`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -57,6 +57,7 @@ pub use sections::masquerade::MasqueradeConfig;
 pub use sections::monitor::MonitorConfig;
 pub use sections::nftables::NftablesConfig;
 pub use sections::nodes::NodesConfig;
+pub use sections::page::PageConfig;
 pub use sections::policy::PolicyConfig;
 pub use sections::state::StateConfig;
 pub use sections::workloads::WorkloadsConfig;

@@ -182,4 +182,7 @@ fn find_contradictions(sections: &ParsedSections, contradictions: &mut Contradic
     if let (Some(hubble), Some(monitor)) = (&sections.hubble, &sections.monitor) {
         hubble.find_contradictions(monitor.follows_flows, contradictions);
     }
+    if let Some(page) = &sections.page {
+        page.find_contradictions(contradictions);
+    }
 }

@@ -72,6 +72,7 @@ fn beside(name: &str) -> &'static [(&'static str, &'static str)] {
         // An example of an address is one of this host, which needs no certificate.
         "hubble-socket" | "hubble-address" => &[FLOWS],
         "hubble-tls-dir" => &[FLOWS, ("hubble-address", "[::1]:1")],
+        "page-token-file" => &[("page-address", "[::1]:1")],
         _ => &[],
     }
 }
@@ -138,7 +139,7 @@ fn each_section_has_its_parameters_and_its_heading() {
         assert!(parameters.all(|parameter| parameter.section == section.title));
     }
     // More is more than an operator reads; one that nobody needs goes first.
-    assert!(parameters().count() <= 66);
+    assert!(parameters().count() <= 68);
 }
 
 #[test]
@@ -656,4 +657,20 @@ fn flows_are_served_beyond_this_host_to_those_with_a_certificate() {
         assert!(served.is_served());
     }
     assert!(!resolve(&[flows], &[], None).unwrap().hubble.is_served());
+}
+
+#[test]
+fn the_page_is_served_beyond_this_host_to_those_with_the_token() {
+    let one = |flags: &[(&str, &str)]| resolve(flags, &[], None).unwrap_err().to_string();
+    let (beyond, token) = (("page-address", "0.0.0.0:8088"), ("page-token-file", "/t"));
+    assert!(one(&[beyond]).contains("set page-token-file"));
+    assert!(one(&[token]).contains("set page-address, or remove page-token-file"));
+    assert!(resolve(&[beyond, token], &[], None).is_ok());
+    for local in ["127.0.0.1:8088", "[::1]:8088"] {
+        let page = resolve(&[("page-address", local)], &[], None).unwrap().page;
+        assert!(
+            page.address
+                .is_some_and(|address| address.ip().is_loopback())
+        );
+    }
 }

@@ -3,6 +3,7 @@
 mod convert;
 mod flows;
 mod preview;
+mod ui;
 
 pub(crate) use crate::connection_args::ScopeArgs;
 use crate::connection_args::{AgentActionArgs, HostPathArgs, HostToEndpoint, PacketArgs};
@@ -18,6 +19,7 @@ pub(crate) use preview::{FlowArgs, PreviewArgs, SuggestArgs};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
+pub(crate) use ui::UiArgs;
 
 const EXIT_CODES: &str = "Exit codes: 0 success, no problem, no difference; 1 problems or differences \
 found; 2 invalid usage; 3 agent (or etcd) not reached; 4 not permitted; 5 a thread of the agent terminated \
@@ -166,6 +168,11 @@ pub(crate) enum Command {
     /// flows would be denied, nothing is printed. The exit code is 1 if a workload gets no policy, or if the manifests
     /// have errors.
     Suggest(SuggestArgs),
+    /// Serve the page in the browser: flows, a map of workloads, policies, explanations and previews of one agent.
+    ///
+    /// The page reads the agent at --socket and changes nothing. Without a token it is served to this machine only.
+    /// Runs until it is interrupted.
+    Ui(UiArgs),
     /// Write policies in another dialect, exactly or not at all.
     ///
     /// Prints a YAML document for each object, ready for `kubectl apply`, and on standard error each rule that

@@ -149,6 +149,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("palisade-flows", &["model", "api"]),
     ("palisade-hubble", &["model", "api", "flows"]),
+    ("palisade-page", &["api", "text"]),
     (
         "palisade-monitor",
         &[

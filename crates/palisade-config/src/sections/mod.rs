@@ -17,6 +17,7 @@ pub(crate) mod masquerade;
 pub(crate) mod monitor;
 pub(crate) mod nftables;
 pub(crate) mod nodes;
+pub(crate) mod page;
 pub(crate) mod policy;
 pub(crate) mod state;
 pub(crate) mod workloads;
@@ -98,6 +99,8 @@ sections! {
     monitor: monitor::MonitorConfig,
     /// Hubble's API.
     hubble: hubble::HubbleApiConfig,
+    /// The page in the browser.
+    page: page::PageConfig,
     /// The log.
     log: log::LogConfig,
     /// What the agent keeps between its runs.

@@ -26,6 +26,7 @@ mod recorded_decision;
 mod recorded_flows;
 mod status;
 mod suggest;
+mod ui;
 mod uninstall_check;
 mod validate;
 mod workload;
@@ -67,6 +68,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Diff(args) => diff::run(&args, cli.output),
         Command::Preview(args) => preview::run(&args, &client, cli.output),
         Command::Suggest(args) => suggest::run(&args, &client, cli.output),
+        Command::Ui(args) => ui::run(&args, &socket, cli.output),
         Command::Convert(args) => convert::run(&args, cli.output),
         Command::Push(args) => push::run(args, cli.output),
         Command::Cleanup(args) => cleanup::run(args, cli.output),
