@@ -41,6 +41,7 @@ mod names;
 mod node;
 mod nodes;
 mod owner;
+mod page;
 mod paired;
 mod plugin;
 mod reject;
