@@ -103,7 +103,8 @@ fn slow_heads_and_bodies_are_given_up() {
     let mut head = page.connect();
     head.write_all(b"GET / HTTP/1.1\r\nhost: local").unwrap();
     let mut rest = Vec::new();
-    let _ = head.read_to_end(&mut rest);
+    let ended = head.read_to_end(&mut rest);
+    assert!(ended.is_ok(), "the connection is closed: {ended:?}");
     assert!(!String::from_utf8_lossy(&rest).contains("200 OK"));
     let mut body = page.connect();
     body.write_all(

@@ -154,6 +154,7 @@ impl Chromium {
     /// Ends the browser and checks that nothing of it is left.
     pub(crate) fn end(self) {
         let (group, folder) = (self.group(), self.profile.path().to_owned());
+        assert_ne!(processes_of(&folder), [""; 0], "it runs, and is found");
         drop(self);
         assert_eq!(processes_of(&folder), [""; 0], "processes of group {group}");
         assert!(!folder.exists());

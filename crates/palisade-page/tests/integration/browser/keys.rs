@@ -46,7 +46,7 @@ fn everything_is_reached_by_keyboard() {
     for _ in 0..20 {
         tab.press("Tab");
         order.push(tab.focus());
-        let outlined = "(() => { const node = document.activeElement; const style = getComputedStyle(node); return node.matches(':focus-visible') && parseFloat(style.outlineWidth) >= 2; })()";
+        let outlined = "(() => { const node = document.activeElement; const style = getComputedStyle(node); return node.matches(':focus-visible') && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2; })()";
         assert_eq!(
             tab.value(outlined),
             true,
