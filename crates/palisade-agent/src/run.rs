@@ -12,6 +12,7 @@ use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
 use crate::driver::open_enforcing_driver;
 use crate::flow_recording::start_recording;
+use crate::http::admission::AdmissionControl;
 use crate::http::sockets::ApiSockets;
 use crate::hubble::start_hubble;
 use crate::log::Log;
@@ -20,6 +21,7 @@ use crate::page::start_page;
 use crate::run_error::RunError;
 use crate::service::serve;
 use crate::service_manager::ServiceManager;
+use crate::service_thread::ServiceThread;
 use crate::sources::{ConfiguredSources, SourceAccess};
 use crate::startup::StartupGuard;
 use crate::supervisor::Supervisor;
@@ -106,8 +108,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     };
     watches.start(&supervisor, &core, &handle, &clock)?;
     start_names(&mut core, &handle)?;
-    let hubble = start_hubble(&mut core)?;
-    let page = start_page(&core.config().page, &handle, &guard)?;
+    let services = start_services(&mut core, &handle, &guard)?;
     let recording = start_recording(&core)?;
     let core_thread = supervisor
         .spawn_supervised("core", move || {
@@ -121,7 +122,6 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let runtime = new_runtime()?;
     let served = runtime.block_on(serve(&handle, &mut sockets, &guard, manager, exits));
     tracing::info!("stopping; the kernel keeps enforcing");
-    drop((page, hubble));
     // The threads that send to the core are joined before the core, so no event is lost.
     followed.iter().for_each(|(source, _)| source.stop());
     let ended = followed.into_iter().map(|(_, thread)| thread.join());
@@ -130,8 +130,19 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     if core_thread.join().is_err() || ended.iter().any(Result::is_err) {
         tracing::error!("a thread panicked");
     }
-    drop((recording, lock));
+    drop((services, recording, lock));
     served
+}
+
+/// What the agent serves beside its API.
+fn start_services(
+    core: &mut Core,
+    handle: &CoreHandle,
+    guard: &Arc<AdmissionControl>,
+) -> Result<Vec<ServiceThread>, RunError> {
+    let hubble = start_hubble(core)?;
+    let page = start_page(&core.config().page, handle, guard)?;
+    Ok(hubble.into_iter().chain(page).collect())
 }
 
 /// The flows that the driver tells, if the configuration asks for them. Enforcement does not depend on them.

@@ -147,7 +147,7 @@ pub struct PairShare {
     /// So many.
     pub concerned: usize,
     /// Of so many kinds of pairs that policies may treat differently.
-    pub of: usize,
+    pub total: usize,
 }
 
 /// A recorded flow that cannot be judged.

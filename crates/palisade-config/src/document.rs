@@ -24,16 +24,15 @@ shows each value in effect, its source, and the values that need a restart;
 
 ## Changing it while running
 
-The file is reread when it changes and on SIGHUP. Parameters marked *live* take effect immediately; for
+The file is reread when it changes and on SIGHUP. Parameters marked *live* take effect at once; for
 all others the agent logs that a restart is needed, and `palisade config` shows the pending
 value. A rejected file changes nothing: the former configuration stays in effect as a whole,
-and `palisade status` shows the reason until the file is corrected. Flags and environment still override it.
+and `palisade status` shows the reason until the file is corrected. Flags and environment override it.
 
-Lists are separated by commas, given by repeating the flag, or written as a YAML list in the file.
+Lists are separated by commas, repeated flags, or YAML lists in the file.
 
 [Marks of other programs](marks.md) says how `mark-mask` goes together with the marks of other software, and
-[the log](log.md) what `log-level` and `log-format` change. What replaces parameters of former versions is on
-[a page of its own](removed-parameters.md).
+[the log](log.md) what `log-level` and `log-format` change. [Removed parameters](removed-parameters.md) have replacements.
 ";
 
 /// The Markdown page.

@@ -662,8 +662,9 @@ fn flows_are_served_beyond_this_host_to_those_with_a_certificate() {
 #[test]
 fn the_page_is_served_beyond_this_host_to_those_with_the_token() {
     let one = |flags: &[(&str, &str)]| resolve(flags, &[], None).unwrap_err().to_string();
-    let (beyond, token) = (("page-address", "0.0.0.0:8088"), ("page-token-file", "/t"));
-    assert!(one(&[beyond]).contains("set page-token-file"));
+    let (beyond, token) = (("page-address", "10.0.0.1:8088"), ("page-token-file", "/t"));
+    let refused = one(&[beyond]);
+    assert!(refused.contains("set page-token-file"), "{refused}");
     assert!(one(&[token]).contains("set page-address, or remove page-token-file"));
     assert!(resolve(&[beyond, token], &[], None).is_ok());
     for local in ["127.0.0.1:8088", "[::1]:8088"] {

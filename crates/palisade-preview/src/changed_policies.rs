@@ -90,7 +90,7 @@ pub fn apply_policies(present: &State, text: &str) -> Result<ChangedState, Chang
 mod tests {
     use super::*;
 
-    const POLICY: &str = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a, namespace: n}, \
+    const POLICY: &str = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a, namespace: ns}, \
                           spec: {podSelector: {}}}";
 
     fn apply(present: &State, text: &str) -> Result<State, String> {
@@ -102,9 +102,9 @@ mod tests {
 
     #[test]
     fn an_object_replaces_all_of_its_policies() {
-        let specs = "{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: c, namespace: n}, specs: \
+        let specs = "{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: c, namespace: ns}, specs: \
                      [{endpointSelector: {}, ingress: [{}]}, {endpointSelector: {}, egress: [{}]}]}";
-        let one = "{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: c, namespace: n}, spec: \
+        let one = "{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: c, namespace: ns}, spec: \
                    {endpointSelector: {}, ingress: [{}]}}";
         let both = apply(&State::default(), &format!("{specs}\n---\n{POLICY}\n")).unwrap();
         assert_eq!(both.policies.len(), 3);
@@ -119,11 +119,11 @@ mod tests {
             ("", "no object"),
             ("{", "change:1"),
             (
-                "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: n}}",
-                "n/p is no policy",
+                "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: ns}}",
+                "is no policy",
             ),
             (
-                "{apiVersion: v1, kind: ConfigMap, metadata: {name: p, namespace: n}}",
+                "{apiVersion: v1, kind: ConfigMap, metadata: {name: p, namespace: ns}}",
                 "is no policy",
             ),
             (

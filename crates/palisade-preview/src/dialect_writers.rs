@@ -172,7 +172,7 @@ fn calico_traffic(rule: &SuggestedRule) -> Vec<(Map<String, Value>, Option<Value
     };
     for each in Protocol::WITH_PORTS {
         let ports: Vec<u16> = ports_of(rule)
-            .filter(|(of, _)| *of == each)
+            .filter(|(protocol, _)| *protocol == each)
             .map(|(_, port)| port)
             .collect();
         if !ports.is_empty() {

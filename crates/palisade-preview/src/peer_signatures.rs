@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// The rules that may decide for an endpoint in a direction.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ApplicableRules {
+pub(crate) struct TestedRules {
     /// The peers of these rules, by number.
     peers: Vec<u32>,
     /// Whether a rule tests ports by name.
@@ -29,7 +29,7 @@ pub(crate) type FamilySite = (SiteId, Family);
 pub(crate) struct PeerSignatures<'s> {
     peers: Vec<&'s Peer>,
     /// For each endpoint site and direction.
-    rules: HashMap<(SiteId, Direction), ApplicableRules, FixedState>,
+    rules: HashMap<(SiteId, Direction), TestedRules, FixedState>,
     /// For each site and family, which peers match.
     matching: HashMap<FamilySite, Vec<bool>, FixedState>,
     /// The numbers of answers, by endpoint, direction and answer.
@@ -56,7 +56,7 @@ impl<'s> PeerSignatures<'s> {
                 .collect();
             for direction in Direction::BOTH {
                 let found = applicable_rules(prepared, &selecting, endpoint, direction);
-                let mut applicable = ApplicableRules::default();
+                let mut applicable = TestedRules::default();
                 for rule in found {
                     applicable.has_named_ports |= has_named_ports(rule);
                     for peer in &rule.peers {
@@ -82,7 +82,7 @@ impl<'s> PeerSignatures<'s> {
     }
 
     /// The rules that may decide for the endpoint of a site.
-    pub(crate) fn rules(&self, site: SiteId, direction: Direction) -> Option<&ApplicableRules> {
+    pub(crate) fn rules(&self, site: SiteId, direction: Direction) -> Option<&TestedRules> {
         self.rules.get(&(site, direction))
     }
 

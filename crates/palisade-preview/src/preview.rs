@@ -6,7 +6,7 @@
 
 use crate::judge::{AgentActions, Disagreement, SitePair, StateJudge};
 use crate::record::{EndId, FlowKey, FlowTotal, Record, RecordedHeader};
-use crate::sites::{ResolvedEnd, Site, SiteId, SiteTable};
+use crate::sites::{LocatedEnd, Site, SiteId, SiteTable};
 use crate::tested_facts::TestedFacts;
 use palisade_api::{PairShare, PreviewReport, PreviewedFlow, UnjudgedFlow};
 use palisade_model::{Direction, Family, FlowOrigin, L4, Protocol, State};
@@ -116,7 +116,7 @@ pub(crate) fn resolve(table: &SiteTable, key: FlowKey) -> Result<ResolvedFlow, S
         (Direction::Egress, source.is_reconstructed),
         (Direction::Ingress, destination.is_reconstructed),
     ];
-    let reconstructed = reconstructed.into_iter().filter(|(_, is)| *is);
+    let reconstructed = reconstructed.into_iter().filter(|(_, is_gone)| *is_gone);
     Ok(ResolvedFlow {
         pairs,
         reconstructed: reconstructed.map(|(direction, _)| direction).collect(),
@@ -132,7 +132,7 @@ struct PlacedEnd<'t> {
 
 fn placed_end(table: &SiteTable, id: EndId) -> Result<PlacedEnd<'_>, String> {
     match table.end(id) {
-        Some(ResolvedEnd::Sites {
+        Some(LocatedEnd::Sites {
             sites,
             is_reconstructed,
             is_single,
@@ -141,7 +141,7 @@ fn placed_end(table: &SiteTable, id: EndId) -> Result<PlacedEnd<'_>, String> {
             is_reconstructed: *is_reconstructed,
             is_single: *is_single,
         }),
-        Some(ResolvedEnd::Nowhere(reason)) => Err(reason.clone()),
+        Some(LocatedEnd::Nowhere(reason)) => Err(reason.clone()),
         None => Err("it has no end".to_owned()),
     }
 }
@@ -265,7 +265,7 @@ impl<'r> Outcomes<'r> {
                 pair: *first,
                 share: PairShare {
                     concerned: concerned.len(),
-                    of: resolved.pairs.len(),
+                    total: resolved.pairs.len(),
                 },
                 reconstructed: resolved.reconstructed.clone(),
             });
@@ -279,7 +279,7 @@ impl<'r> Outcomes<'r> {
             let flows = flows.into_iter().map(|concerned| PreviewedFlow {
                 flow: record.summary_of(concerned.flow),
                 denied_by: judge.denying_ends(concerned.pair),
-                pairs: Some(concerned.share).filter(|share| share.concerned < share.of),
+                pairs: Some(concerned.share).filter(|share| share.concerned < share.total),
                 reconstructed: concerned.reconstructed,
             });
             flows.collect()

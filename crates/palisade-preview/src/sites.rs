@@ -38,7 +38,7 @@ pub(crate) struct Site {
 
 /// What became of a recorded end.
 #[derive(Clone, Debug)]
-pub(crate) enum ResolvedEnd {
+pub(crate) enum LocatedEnd {
     /// It stands for these sites.
     Sites {
         sites: Vec<SiteId>,
@@ -55,7 +55,7 @@ pub(crate) enum ResolvedEnd {
 pub(crate) struct SiteTable {
     pub(crate) sites: Vec<Site>,
     /// By the number of the end.
-    pub(crate) ends: Vec<ResolvedEnd>,
+    pub(crate) ends: Vec<LocatedEnd>,
     /// The two states with an endpoint for each site, and no other workloads.
     pub(crate) states: [State; 2],
 }
@@ -101,7 +101,7 @@ impl SiteTable {
             endpoints: BTreeMap::new(),
             name_sets: Vec::new(),
         };
-        let ends: Vec<ResolvedEnd> = record.ends.iter().map(|end| builder.place(end)).collect();
+        let ends: Vec<LocatedEnd> = record.ends.iter().map(|end| builder.place(end)).collect();
         builder.assume_addresses();
         let states = builder.judged_states();
         SiteTable {
@@ -115,7 +115,7 @@ impl SiteTable {
         self.sites.get(id as usize)
     }
 
-    pub(crate) fn end(&self, id: EndId) -> Option<&ResolvedEnd> {
+    pub(crate) fn end(&self, id: EndId) -> Option<&LocatedEnd> {
         self.ends.get(id as usize)
     }
 }
@@ -145,7 +145,7 @@ struct SiteBuilder<'a> {
 }
 
 impl<'a> SiteBuilder<'a> {
-    fn place(&mut self, end: &RecordedEnd) -> ResolvedEnd {
+    fn place(&mut self, end: &RecordedEnd) -> LocatedEnd {
         let placed = if let Some(namespace) = &end.namespace {
             self.place_workload(end, namespace)
         } else if let Some(node) = &end.node {
@@ -154,12 +154,12 @@ impl<'a> SiteBuilder<'a> {
             self.place_outside(end).map(|site| (vec![site], false))
         };
         match placed {
-            Ok((sites, is_reconstructed)) => ResolvedEnd::Sites {
+            Ok((sites, is_reconstructed)) => LocatedEnd::Sites {
                 sites,
                 is_reconstructed,
                 is_single: end.controller.is_none(),
             },
-            Err(reason) => ResolvedEnd::Nowhere(reason),
+            Err(reason) => LocatedEnd::Nowhere(reason),
         }
     }
 

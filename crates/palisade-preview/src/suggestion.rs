@@ -410,18 +410,41 @@ impl<'a> SuggestionBuilder<'a> {
             let ends = [flow.key.source, flow.key.destination];
             ends.into_iter().any(|id| !is_refused(id))
         });
-        let (objects, state) = loop {
+        let (objects, state, suggested) =
+            self.write_judged(&flows, alone, suggested, &mut refused)?;
+        let widened = find_widened(self.record, &flows, &state, &suggested, self.scope.dialect)
+            .map_err(SuggestionError::Allows)?;
+        let nodes = self.state.nodes.keys().map(|name| &**name);
+        Ok(SuggestionReport {
+            api_version: palisade_api::api_version(),
+            record: self.record.summary(nodes),
+            objects,
+            refused,
+            left_out: self.left_out,
+            widened,
+        })
+    }
+
+    /// Writes the policies, and the state that they make; a workload whose policy would deny one of the flows is refused.
+    fn write_judged(
+        &self,
+        flows: &[FlowTotal],
+        alone: &State,
+        mut suggested: Vec<SuggestedWorkload>,
+        refused: &mut Vec<RefusedWorkload>,
+    ) -> Result<(Vec<Value>, State, Vec<SuggestedWorkload>), SuggestionError> {
+        loop {
             let objects: Vec<Value> = suggested
                 .iter()
                 .map(|workload| write(&workload.policy, self.scope.dialect))
                 .collect();
             let state = with_policies(alone, &suggested, &objects)?;
-            let Some(denied) = self.find_denied(&flows, &state)? else {
-                break (objects, state);
+            let Some(denied) = self.find_denied(flows, &state)? else {
+                return Ok((objects, state, suggested));
             };
             // What would deny a flow is not suggested.
             let ends = [&denied.source, &denied.destination].map(|end| self.pods_of(end));
-            let (denying, kept): (Vec<_>, Vec<_>) = suggested
+            let (denying, remaining): (Vec<_>, Vec<_>) = suggested
                 .into_iter()
                 .partition(|workload| ends.iter().flatten().any(|pod| workload.selects(pod)));
             let flow = flow_text(&denied);
@@ -435,19 +458,8 @@ impl<'a> SuggestionBuilder<'a> {
                     self.scope.dialect
                 ),
             }));
-            suggested = kept;
-        };
-        let widened = find_widened(self.record, &flows, &state, &suggested, self.scope.dialect)
-            .map_err(SuggestionError::Allows)?;
-        let nodes = self.state.nodes.keys().map(|name| &**name);
-        Ok(SuggestionReport {
-            api_version: palisade_api::api_version(),
-            record: self.record.summary(nodes),
-            objects,
-            refused,
-            left_out: self.left_out,
-            widened,
-        })
+            suggested = remaining;
+        }
     }
 
     /// The recorded addresses of each domain name.

@@ -112,9 +112,9 @@ fn seen_traffic(record: &Record, flows: &[FlowTotal], state: &State) -> SeenTraf
         let Some(protocol) = flow.key.protocol else {
             continue;
         };
-        let of = |id: u32| ends.get(id as usize).map_or(&[][..], Vec::as_slice);
-        for source in of(flow.key.source) {
-            for destination in of(flow.key.destination) {
+        let ends_of = |id: u32| ends.get(id as usize).map_or(&[][..], Vec::as_slice);
+        for source in ends_of(flow.key.source) {
+            for destination in ends_of(flow.key.destination) {
                 let traffic = seen.entry((source.clone(), destination.clone()));
                 traffic.or_default().push((protocol, flow.key.header));
             }
@@ -201,13 +201,13 @@ impl WideningSearch<'_> {
     }
 
     fn pods_at(&self, end: &ConnectionEnd) -> Vec<&Endpoint> {
-        let of = |workload: &WorkloadRef| {
+        let pods = |workload: &WorkloadRef| {
             let namespace = workload.namespace.as_deref().unwrap_or_default();
             self.pods
                 .pods(namespace, &workload.kind, &workload.name)
                 .to_vec()
         };
-        end.workloads().iter().flat_map(of).collect()
+        end.workloads().iter().flat_map(pods).collect()
     }
 
     /// The traffic of a row that was not seen between its ends, as text; `None` if all was seen.
@@ -234,8 +234,8 @@ impl WideningSearch<'_> {
     ) -> bool {
         let key = (source.clone(), destination.clone());
         let traffic = self.seen.get(&key).map_or(&[][..], Vec::as_slice);
-        traffic.iter().any(|(of, header)| {
-            *of == protocol
+        traffic.iter().any(|(recorded, header)| {
+            *recorded == protocol
                 && match (header, l4) {
                     (RecordedHeader::Port(port), L4::Ports { destination, .. }) => {
                         *port == destination
@@ -294,7 +294,7 @@ impl WideningSearch<'_> {
                 _ => false,
             })
         };
-        let is_in = |network: Prefix| networks.iter().any(|of| overlap(network, *of));
+        let is_in = |network: Prefix| networks.iter().any(|own| overlap(network, *own));
         let mut sets = self.state.network_sets.values();
         let set = sets.find(|set| {
             is_selected(&set.id, &set.labels) && set.nets.iter().any(|network| is_in(*network))

@@ -10,17 +10,17 @@ section! {
     /// Hubble's API, which serves flows to the programs made for it.
     pub struct HubbleApiConfig: "Hubble's API";
 
-    /// The unix socket of Hubble's API, such as /run/palisade/hubble.sock, with the group and the mode of the API's
+    /// The unix socket of Hubble's API, such as /run/palisade/hubble.sock, with group and mode of the API's
     /// socket; empty: none. Needs flows: on.
     socket: Option<PathBuf> = "hubble-socket", optional_path(), "", "PATH", Restart;
 
-    /// The address of Hubble's API for relays, such as 10.0.0.1:4244; empty: none. Beyond loopback addresses it needs
+    /// The address of Hubble's API for relays, such as 10.0.0.1:4244; empty: none. Beyond loopback it needs
     /// hubble-tls-dir.
     address: Option<SocketAddr> =
         "hubble-address", socket_address(), "", "ADDRESS:PORT", Restart;
 
-    /// The directory with certificate and key of hubble-address, tls.crt and tls.key, and with the authorities that sign
-    /// the certificates of its clients, ca.crt (PEM), as a Secret is mounted; empty: none, and no TLS.
+    /// The directory with tls.crt and tls.key of hubble-address, and with ca.crt, the authorities of its clients, as a
+    /// Secret is mounted; empty: no TLS.
     tls_dir: Option<PathBuf> = "hubble-tls-dir", optional_path(), "", "DIR", Restart;
 }
 

@@ -10,12 +10,11 @@ section! {
     /// The page in the browser.
     pub struct PageConfig: "Page";
 
-    /// The address of the page in the browser, such as 127.0.0.1:8088; empty: none. Beyond loopback addresses it needs
-    /// page-token-file. `palisade ui` serves the page without it.
+    /// The address of the page in the browser, such as 127.0.0.1:8088; empty: none. Beyond loopback it needs
+    /// page-token-file.
     address: Option<SocketAddr> = "page-address", socket_address(), "", "ADDRESS:PORT", Restart;
 
-    /// The file with the token that the page asks for, of 16 to 512 visible ASCII characters; empty: none, and only this
-    /// machine is served.
+    /// The file with the page's token, 16 to 512 ASCII characters; empty: none.
     token_file: Option<PathBuf> = "page-token-file", optional_path(), "", "FILE", Restart;
 }
 

@@ -140,7 +140,7 @@ fn flows_table(flows: &[PreviewedFlow], by: &str) -> String {
         if let Some(share) = row.pairs {
             reasons.push(format!(
                 "between {} of {} kinds of pods",
-                share.concerned, share.of
+                share.concerned, share.total
             ));
         }
         reasons.extend(row.reconstructed.iter().map(|end| {

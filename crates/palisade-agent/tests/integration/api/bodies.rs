@@ -59,6 +59,11 @@ async fn every_operation_answers_what_the_document_says() {
         ("GET", "/v1/explain?from=10.9.9.9&to=shop/web&port=80", ""),
         ("GET", "/v1/monitor?last=5&stop=true", ""),
         ("GET", "/v1/flows?since=1h&verdict=Denied", ""),
+        (
+            "POST",
+            "/v1/preview",
+            r#"{"manifests":"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: web, namespace: shop}, spec: {podSelector: {}}}"}"#,
+        ),
         ("GET", "/v1/ipam", ""),
         ("GET", "/v1/ipam/check", ""),
         ("GET", "/v1/names", ""),

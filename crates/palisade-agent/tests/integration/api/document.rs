@@ -47,6 +47,8 @@ fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
         api::MonitorQuery as "MonitorQuery",
         api::RecordedFlowList as "RecordedFlowList",
         api::RecordedFlowQuery as "RecordedFlowQuery",
+        api::PreviewRequest as "PreviewRequest",
+        api::PreviewReport as "PreviewReport",
         api::ProbeResult as "Probe",
         api::PolicyDetail as "PolicyDetail",
         api::PolicyList as "PolicyList",

@@ -61,7 +61,7 @@ fn the_token_opens_the_page() {
     tab.wait("location.pathname === '/login' && document.activeElement.name === 'token'");
     tab.insert("a wrong one");
     tab.press("Enter");
-    tab.wait("document.querySelector('[role=alert]')");
+    tab.wait("document.querySelector('[role=alert]') && document.activeElement.name === 'token'");
     assert_eq!(tab.texts("[role=alert]"), ["This is not the token."]);
     tab.insert(token);
     tab.press("Enter");

@@ -153,7 +153,10 @@ fn usage_and_errors() {
     let yaml = world.run("lint", "-o yaml");
     assert_eq!(
         (yaml.code, &*yaml.err),
-        (2, "palisade: only the command convert prints YAML\n")
+        (
+            2,
+            "palisade: only the commands convert and suggest print YAML\n"
+        )
     );
 }
 

@@ -109,7 +109,7 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
         ("diff -f - -f -".to_owned(), "only one of OLD and NEW"),
         (
             format!("connections -f {here} -o yaml"),
-            "only the command convert prints YAML",
+            "only the commands convert and suggest print YAML",
         ),
         (
             format!("connections -f {here} -o xml"),
