@@ -37,9 +37,10 @@ fn namespace_labels(namespace: &str) -> Value {
 }
 
 fn pod_labels(labels: &LabelMap) -> Value {
-    match labels.is_empty() {
-        true => json!({}),
-        false => json!({ "matchLabels": labels }),
+    if labels.is_empty() {
+        json!({})
+    } else {
+        json!({ "matchLabels": labels })
     }
 }
 
@@ -95,9 +96,10 @@ fn calico_selector(labels: &LabelMap) -> String {
     let tests = labels
         .iter()
         .map(|(key, value)| format!("{key} == '{value}'"));
-    match labels.is_empty() {
-        true => "all()".to_owned(),
-        false => tests.collect::<Vec<_>>().join(" && "),
+    if labels.is_empty() {
+        "all()".to_owned()
+    } else {
+        tests.collect::<Vec<_>>().join(" && ")
     }
 }
 

@@ -86,9 +86,10 @@ pub(crate) fn resolve(table: &SiteTable, key: FlowKey) -> Result<ResolvedFlow, S
                 // Of several pods each sends to the others.
                 continue;
             }
-            let to_addresses = match is_within && !is_hairpin {
-                true => to.twin_addresses,
-                false => to.addresses,
+            let to_addresses = if is_within && !is_hairpin {
+                to.twin_addresses
+            } else {
+                to.addresses
             };
             let families = families(from, to, to_addresses, protocol);
             let origin = origin(key, from, to);

@@ -65,7 +65,7 @@ pub(crate) struct SiteTable {
 enum SiteKey {
     Workload {
         /// In both states.
-        facts: [EndpointFacts; 2],
+        facts: Box<[EndpointFacts; 2]>,
         /// By family, the interval of its address.
         intervals: [Option<usize>; 2],
     },
@@ -271,10 +271,10 @@ impl<'a> SiteBuilder<'a> {
         let addresses = self.held_addresses(old);
         let [first, second] = self.states;
         let key = SiteKey::Workload {
-            facts: [
+            facts: Box::new([
                 self.facts.endpoint_facts(first, old),
                 self.facts.endpoint_facts(second, new),
-            ],
+            ]),
             intervals: addresses.map(|address| Some(self.facts.interval(address?))),
         };
         let known = self.numbers.get(&key).copied();

@@ -180,9 +180,10 @@ impl WideningSearch<'_> {
         };
         let reason = reasons.into_iter().collect::<Vec<_>>().join("; ");
         // One line in place of one for each network.
-        let (from, traffic) = match reason == OPEN_TO_OUTSIDE {
-            true => ("every address outside".to_owned(), "everything".to_owned()),
-            false => (from, extra),
+        let (from, traffic) = if reason == OPEN_TO_OUTSIDE {
+            ("every address outside".to_owned(), "everything".to_owned())
+        } else {
+            (from, extra)
         };
         widened.insert(WidenedConnection {
             from,
@@ -487,9 +488,12 @@ fn ranges_of(numbers: impl Iterator<Item = u16>) -> Vec<[u16; 2]> {
 }
 
 fn ranges_text(ranges: &[[u16; 2]]) -> String {
-    let ranges = ranges.iter().map(|[first, last]| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
+    let ranges = ranges.iter().map(|[first, last]| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
     });
     ranges.collect::<Vec<_>>().join(",")
 }

@@ -3,17 +3,20 @@
 use palisade_model::ObjectId;
 use std::collections::BTreeSet;
 
+/// Whether an object is deleted.
+pub(crate) type DeletionTest = Box<dyn Fn(&ObjectId) -> bool>;
+
 /// What a change leaves out of the objects that are read after it.
 #[derive(Default)]
 pub(crate) struct Replacement {
     given: BTreeSet<ObjectId>,
     /// Which objects are deleted, once the change has been read.
-    is_deleted: Option<Box<dyn Fn(&ObjectId) -> bool>>,
+    is_deleted: Option<DeletionTest>,
 }
 
 impl Replacement {
     /// What follows is what the change is applied to.
-    pub(crate) fn end_change(&mut self, is_deleted: Box<dyn Fn(&ObjectId) -> bool>) {
+    pub(crate) fn end_change(&mut self, is_deleted: DeletionTest) {
         self.is_deleted = Some(is_deleted);
     }
 

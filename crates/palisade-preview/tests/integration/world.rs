@@ -162,9 +162,10 @@ pub(crate) fn recorded(
         protocol: flow.protocol.into(),
         port,
         icmp,
-        verdict: match is_allowed {
-            true => MonitorVerdict::Allowed,
-            false => MonitorVerdict::Denied,
+        verdict: if is_allowed {
+            MonitorVerdict::Allowed
+        } else {
+            MonitorVerdict::Denied
         },
         egress: Some(RecordedDecision {
             reason: PacketReason::Rule,
