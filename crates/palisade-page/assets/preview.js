@@ -12,7 +12,7 @@ function flows(title, about, list) {
   const rows = list.map((flow) => el('tr', when(flow.last), td(verdict(flow.recorded)),
     td(end(flow.source)), td(end(flow.destination)), td(traffic(flow)), numeric(flow.count),
     when(flow.first),
-    td(flow.reason ?? deniedBy(flow.deniedBy), flow.pairs && el('div', { class: 'quiet' }, `${flow.pairs.concerned} of ${flow.pairs.of} kinds of pairs of pods`),
+    td(flow.reason ?? deniedBy(flow.deniedBy), flow.pairs && el('div', { class: 'quiet' }, `${flow.pairs.concerned} of ${flow.pairs.total} pairs of pods`),
       flow.reconstructed?.length > 0 && el('div', { class: 'quiet' }, `no pod any more: ${flow.reconstructed.map(words).join(', ')}`))));
   return el('section', { 'data-part': title }, el('h2', `${title}: ${number(list.length)}`), remark(about),
     rows.length > 0 && table(title, ['Last', 'Recorded', 'Source', 'Destination', 'Port', '#Count', 'First', 'Why'], rows));
@@ -20,7 +20,7 @@ function flows(title, about, list) {
 
 function report(answer) {
   const { record } = answer;
-  const notes = [`${number(answer.judged)} of ${number(record.flows)} kinds of flows were judged, recorded from ${record.since} to ${record.until ?? 'now'}.`,
+  const notes = [`${number(answer.judged)} of ${number(record.flows)} kinds of flows were judged, recorded from ${record.since ?? '-'} to ${record.until ?? 'now'}.`,
     record.lost > 0 && `${number(record.lost)} flows and packets were not recorded.`,
     record.nodesMissing.length > 0 && `The records of these nodes were not read: ${record.nodesMissing.join(', ')}.`,
     record.truncated.length > 0 && `The records of these nodes are cut off: ${record.truncated.join(', ')}.`, ...answer.notes];

@@ -3,9 +3,6 @@
 use axum::http::{Method, StatusCode};
 use palisade_api::path;
 
-/// The path of previews.
-pub(crate) const PREVIEW: &str = "/v1/preview";
-
 /// How a request is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageOperation {
@@ -21,7 +18,7 @@ pub(crate) enum PageOperation {
 pub(crate) fn find_operation(method: &Method, path: &str) -> Result<PageOperation, StatusCode> {
     let operation = match path {
         path::MONITOR => PageOperation::Stream,
-        PREVIEW => PageOperation::Preview,
+        path::PREVIEW => PageOperation::Preview,
         path::STATUS | path::FLOWS | path::POLICIES | path::ENDPOINTS | path::EXPLAIN => {
             PageOperation::Read
         }
