@@ -269,7 +269,11 @@ pub(crate) fn preview() -> Value {
             "nodes": ["worker-1"], "nodesMissing": ["worker-2"], "lost": 3, "truncated": [],
             "entries": 9, "flows": 4},
         "judged": 3,
-        "cut": [with(flow(controller("shop", "web"), "Allowed", 1_024), "deniedBy", isolated.clone())],
+        "cut": [with(
+            with(flow(controller("shop", "web"), "Allowed", 1_024), "deniedBy", isolated.clone()),
+            "pairs",
+            json!({"concerned": 1, "total": 3}),
+        )],
         "opened": [with(flow(json!({"namespace": "shop", "name": IMAGE}), "Denied", 17), "deniedBy", isolated)],
         "alreadyDenied": [],
         "unjudged": [with(flow(json!({"address": "198.51.100.4"}), "Allowed", 2), "reason", json!(SCRIPT))],
