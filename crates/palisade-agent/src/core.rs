@@ -9,6 +9,7 @@
 //! Other threads read the policy from its [`SharedPolicy`]; nothing else is shared.
 
 use crate::dns_proxy::rule_set_path;
+use crate::flow_outputs::FlowOutputs;
 use crate::reload::{ConfigListener, reread_config};
 use crate::subsystems::{name_manager, subsystems, workload_sections, workloads};
 use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
@@ -137,10 +138,17 @@ pub struct Core {
     clock: Arc<dyn Clock>,
     sources: SourceStates,
     startup: StartupRecord,
-    /// Why the state of this node could not be written to the API server.
-    node_status_failure: Option<String>,
+    logged: LoggedFaults,
     listeners: CoreListeners,
-    /// What no failsafe port keeps open, as it was logged last.
+    flow_outputs: FlowOutputs,
+}
+
+/// Faults as they were logged last.
+#[derive(Default)]
+struct LoggedFaults {
+    /// Why the state of this node could not be written to the API server.
+    node_status: Option<String>,
+    /// What no failsafe port keeps open.
     missing_failsafe: Vec<String>,
 }
 
@@ -152,7 +160,11 @@ pub(crate) type NodeListener = Box<dyn Fn(&ClusterNodes) + Send>;
 struct CoreListeners {
     config: Vec<ConfigListener>,
     nodes: Vec<NodeListener>,
+    updates: Vec<UpdateListener>,
 }
+
+/// A listener for updates of the sources.
+pub(crate) type UpdateListener = Box<dyn Fn(&[Update]) + Send>;
 
 /// What the core knows of the sources.
 #[derive(Default)]
@@ -224,9 +236,9 @@ impl Core {
                 names: parts.sources,
                 ..SourceStates::default()
             },
-            node_status_failure: None,
+            logged: LoggedFaults::default(),
             listeners: CoreListeners::default(),
-            missing_failsafe: Vec::new(),
+            flow_outputs: FlowOutputs::default(),
         };
         core.workloads.ipam.set_pools(core.node.pools());
         core
@@ -406,6 +418,9 @@ impl Core {
         let is_first_sync = in_sync && !self.node.enforcer.is_in_sync();
         self.observe_objects(&batch.updates, is_first_sync);
         self.monitor.observe(&batch.updates);
+        for listener in &self.listeners.updates {
+            listener(&batch.updates);
+        }
         let names = self.names.observe(&batch.updates);
         // Workloads and host endpoints complete what the sources know of them.
         let registry = &mut self.workloads.registry;
@@ -554,16 +569,21 @@ impl Core {
         let missing = hosts.missing_failsafe(&self.config.host.failsafe());
         for text in missing
             .iter()
-            .filter(|text| !self.missing_failsafe.contains(text))
+            .filter(|text| !self.logged.missing_failsafe.contains(text))
         {
             tracing::warn!("{text}");
         }
-        self.missing_failsafe = missing;
+        self.logged.missing_failsafe = missing;
     }
 
     /// Adds a listener for changes of the cluster's nodes.
     pub(crate) fn add_node_listener(&mut self, listener: NodeListener) {
         self.listeners.nodes.push(listener);
+    }
+
+    /// Adds a listener for updates of the sources.
+    pub(crate) fn add_update_listener(&mut self, listener: UpdateListener) {
+        self.listeners.updates.push(listener);
     }
 
     /// Adds a listener for configuration changes.
@@ -629,7 +649,7 @@ impl Core {
 
     /// Takes note of the last attempt to write the state of this node to the API server.
     pub fn record_node_status(&mut self, failure: Option<String>) {
-        if self.node_status_failure != failure {
+        if self.logged.node_status != failure {
             match &failure {
                 Some(error) => {
                     tracing::warn!(error, "the NodePolicyStatus of this node cannot be written");
@@ -637,7 +657,17 @@ impl Core {
                 None => tracing::info!("the NodePolicyStatus of this node is written again"),
             }
         }
-        self.node_status_failure = failure;
+        self.logged.node_status = failure;
+    }
+
+    /// Where recent flows go.
+    pub fn flow_outputs(&self) -> &FlowOutputs {
+        &self.flow_outputs
+    }
+
+    /// Where recent flows go, to add to it.
+    pub fn flow_outputs_mut(&mut self) -> &mut FlowOutputs {
+        &mut self.flow_outputs
     }
 
     /// The monitor of packets.
@@ -689,7 +719,7 @@ impl Core {
             workloads: &self.workloads,
             sources: &self.sources.names,
             source_report: &self.sources.report,
-            node_status_failure: self.node_status_failure.as_deref(),
+            node_status_failure: self.logged.node_status.as_deref(),
         }
     }
 }

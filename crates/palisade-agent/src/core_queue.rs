@@ -12,7 +12,6 @@
 use crate::core::{
     Core, CoreEvent, CoreRequest, OperationAnswer, QueuedAttach, QueuedDetach, QueuedOperation,
 };
-use crate::flow_recording::recording_condition;
 use crate::page_cache::PageCaches;
 use palisade_api::{CniAttachment, CniResponse, Status};
 use palisade_dataplane::Counters;
@@ -312,8 +311,8 @@ impl CoreHandle {
     pub async fn status(&self) -> Result<Arc<Status>, CoreUnavailable> {
         let build = self.ask_for_page(|core, counters| {
             let mut status = status(&core.snapshot(), counters);
-            let condition = recording_condition(core.monitor());
-            status.dataplane.conditions.extend(condition);
+            let conditions = core.flow_outputs().conditions();
+            status.dataplane.conditions.extend(conditions);
             status
         });
         let changes = || self.change_counter();
@@ -325,7 +324,12 @@ impl CoreHandle {
     /// # Errors
     /// As [`CoreHandle::ask_for_client`].
     pub async fn metrics(&self) -> Result<Arc<Exposition>, CoreUnavailable> {
-        let build = self.ask_for_page(|core, counters| collect_metrics(&core.snapshot(), counters));
+        let build = self.ask_for_page(|core, counters| {
+            let mut page = collect_metrics(&core.snapshot(), counters);
+            core.flow_outputs()
+                .add_metrics(&mut page, core.clock().monotonic());
+            page
+        });
         let changes = || self.change_counter();
         self.page_cache.metrics.get(changes, build).await
     }

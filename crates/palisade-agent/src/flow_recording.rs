@@ -4,12 +4,9 @@
 
 use crate::core::Core;
 use crate::run_error::RunError;
-use palisade_api::DriverConditionReport;
 use palisade_flows::recorder::FlowRecorder;
 use palisade_flows::store::{FlowStore, RECORD_FILE, StoreLimits};
-use palisade_monitor::SharedMonitor;
 use palisade_node::clock::{Clock, SystemClock};
-use palisade_text::error_chain;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,8 +21,8 @@ pub(crate) struct FlowRecording {
 ///
 /// # Errors
 /// If the thread does not start.
-pub(crate) fn start_recording(core: &Core) -> Result<Option<FlowRecording>, RunError> {
-    let config = core.config();
+pub(crate) fn start_recording(core: &mut Core) -> Result<Option<FlowRecording>, RunError> {
+    let config = core.config().clone();
     let Some(recent) = core.monitor().recent() else {
         return Ok(None);
     };
@@ -38,7 +35,7 @@ pub(crate) fn start_recording(core: &Core) -> Result<Option<FlowRecording>, RunE
     };
     let store = FlowStore::new(config.state.dir.join(RECORD_FILE), limits);
     let record = FlowRecorder::new(recent, store, Arc::new(|| SystemClock.wall()));
-    core.monitor().set_record(record.clone());
+    core.flow_outputs_mut().record = Some(record.clone());
     let runs = record.clone();
     // Not supervised: without it flows are not recorded, but enforcement is not affected.
     let thread = std::thread::Builder::new().name("flow-record".to_owned());
@@ -52,16 +49,6 @@ pub(crate) fn start_recording(core: &Core) -> Result<Option<FlowRecording>, RunE
         record,
         thread: Some(thread),
     }))
-}
-
-/// Why flows cannot be recorded, or what happened to the record.
-pub(crate) fn recording_condition(monitor: &SharedMonitor) -> Option<DriverConditionReport> {
-    let error = monitor.record()?.condition()?;
-    Some(DriverConditionReport {
-        kind: "FlowRecord".to_owned(),
-        reason: error.reason().to_owned(),
-        message: error_chain(&*error),
-    })
 }
 
 impl Drop for FlowRecording {

@@ -1,4 +1,5 @@
-//! Hubble's API, on a thread and a runtime of its own: what its clients ask for takes no time from the agent's API.
+//! Hubble: its API, and the metrics and logs of flows, each on a thread and a runtime of its own: what its clients ask
+//! for takes no time from the agent's API.
 //!
 //! Promises: the relay learns of other nodes as soon as their Node objects are there; certificates are read once, at the
 //! start. Never: started without flows.
@@ -8,7 +9,12 @@ use crate::hubble_peers::HubblePeers;
 use crate::run_error::RunError;
 use crate::service_thread::ServiceThread;
 use palisade_config::{ApiConfig, HubbleApiConfig};
-use palisade_hubble::{HubbleConfig, HubbleListener, HubblePeer, HubbleService, HubbleTls, serve};
+use palisade_flows::recent::RecentLines;
+use palisade_hubble::{
+    FlowConsumer, FlowLogStatus, HubbleConfig, HubbleListener, HubbleMetrics, HubblePeer,
+    HubbleService, HubbleTls, serve,
+};
+use palisade_model::{ObjectKey, Update};
 use palisade_node::clock::{Clock, SystemClock};
 use palisade_node::cluster_nodes::own_node_name;
 use palisade_text::error_chain;
@@ -20,6 +26,78 @@ use tokio::sync::watch;
 
 /// The name of the cluster in Hubble's API.
 const CLUSTER: &str = "default";
+
+/// Starts to count flows in metrics and to write logs of them, if the configuration asks for it.
+///
+/// # Errors
+/// If the metrics are not known, or the thread does not start.
+pub(crate) fn start_flow_consumer(core: &mut Core) -> Result<Option<ServiceThread>, RunError> {
+    let config = core.config().hubble.clone();
+    let Some(recent) = core.monitor().recent().filter(|_| config.is_consumed()) else {
+        return Ok(None);
+    };
+    let metrics = config.metrics.as_deref().map(HubbleMetrics::new);
+    let metrics = metrics.transpose()?;
+    if let Some(metrics) = &metrics {
+        for name in metrics.uncounted() {
+            tracing::warn!(
+                "hubble-metrics: {name} is never counted: this agent has no flows of requests within connections"
+            );
+        }
+        let forgets = metrics.clone();
+        core.add_update_listener(Box::new(move |updates| forget_pods(&forgets, updates)));
+    }
+    let logs = (config.flow_logs).map(|path| (path, FlowLogStatus::default()));
+    let outputs = core.flow_outputs_mut();
+    outputs.metrics.clone_from(&metrics);
+    outputs.logs = logs.as_ref().map(|(_, status)| status.clone());
+    let (_, peers) = watch::channel(Vec::new());
+    let consumer = FlowConsumer::new(hubble_config(core, recent, peers), metrics, logs);
+    let runtime = ServiceThread::runtime("flow-consumer")?;
+    let started = ServiceThread::start("flow-consumer", runtime, move |runtime, stopped| {
+        runtime.block_on(consumer.run(async move {
+            // Whoever holds the sender has gone, or stops this.
+            let _ = stopped.await;
+        }));
+    });
+    started.map(Some)
+}
+
+/// Makes the series of pods that are gone go.
+fn forget_pods(metrics: &HubbleMetrics, updates: &[Update]) {
+    for update in updates {
+        if let Update::Delete(ObjectKey::Endpoint(pod)) = update {
+            metrics.forget_pod(&pod.namespace, &pod.name, SystemClock.monotonic());
+        }
+    }
+}
+
+/// What Hubble is told of this node.
+fn hubble_config(
+    core: &Core,
+    lines: RecentLines,
+    peers: watch::Receiver<Vec<HubblePeer>>,
+) -> HubbleConfig {
+    let config = &core.config().hubble;
+    let node = own_node_name(&core.config().nodes).to_string();
+    let address = config
+        .address
+        .filter(|address| !address.ip().is_unspecified());
+    HubbleConfig {
+        node: node.clone(),
+        node_labels: Vec::new(),
+        cluster: CLUSTER.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        lines,
+        peers,
+        own: address.map(|address| HubblePeer {
+            node,
+            address: address.to_string(),
+            tls: config.tls_dir.is_some(),
+        }),
+        clock: Arc::new(|| SystemClock.wall()),
+    }
+}
 
 /// Starts Hubble's API, if the configuration asks for it.
 ///
@@ -33,25 +111,8 @@ pub(crate) fn start_hubble(core: &mut Core) -> Result<Option<ServiceThread>, Run
     let runtime = ServiceThread::runtime("hubble")?;
     let listeners = open_listeners(&config, &core.config().api, &runtime)?;
     let (peers, followed) = watch::channel(Vec::new());
-    let node = own_node_name(&core.config().nodes).to_string();
     let has_tls = config.tls_dir.is_some();
-    let service = HubbleService::new(HubbleConfig {
-        node: node.clone(),
-        node_labels: Vec::new(),
-        cluster: CLUSTER.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        lines: recent,
-        peers: followed,
-        own: (config
-            .address
-            .filter(|address| !address.ip().is_unspecified()))
-        .map(|address| HubblePeer {
-            node,
-            address: address.to_string(),
-            tls: has_tls,
-        }),
-        clock: Arc::new(|| SystemClock.wall()),
-    });
+    let service = HubbleService::new(hubble_config(core, recent, followed));
     if let Some(address) = config.address {
         let others = HubblePeers::new(peers, address, has_tls);
         core.add_node_listener(Box::new(move |nodes| others.set(nodes)));

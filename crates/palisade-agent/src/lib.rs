@@ -14,6 +14,7 @@ pub mod core_queue;
 pub mod dns_proxy;
 pub mod driver;
 pub mod dry_run;
+pub mod flow_outputs;
 mod flow_recording;
 pub mod http;
 mod hubble;

@@ -14,7 +14,7 @@ use crate::driver::open_enforcing_driver;
 use crate::flow_recording::start_recording;
 use crate::http::admission::AdmissionControl;
 use crate::http::sockets::ApiSockets;
-use crate::hubble::start_hubble;
+use crate::hubble::{start_flow_consumer, start_hubble};
 use crate::log::Log;
 use crate::name_threads::start_names;
 use crate::page::start_page;
@@ -109,7 +109,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     watches.start(&supervisor, &core, &handle, &clock)?;
     start_names(&mut core, &handle)?;
     let services = start_services(&mut core, &handle, &guard)?;
-    let recording = start_recording(&core)?;
+    let recording = start_recording(&mut core)?;
     let core_thread = supervisor
         .spawn_supervised("core", move || {
             run_core(core, &events);
@@ -140,9 +140,10 @@ fn start_services(
     handle: &CoreHandle,
     guard: &Arc<AdmissionControl>,
 ) -> Result<Vec<ServiceThread>, RunError> {
+    let consumer = start_flow_consumer(core)?;
     let hubble = start_hubble(core)?;
     let page = start_page(&core.config().page, handle, guard)?;
-    Ok(hubble.into_iter().chain(page).collect())
+    Ok(consumer.into_iter().chain(hubble).chain(page).collect())
 }
 
 /// The flows that the driver tells, if the configuration asks for them. Enforcement does not depend on them.

@@ -49,8 +49,8 @@ pub enum RunError {
     /// The socket for the DNS proxy cannot be opened.
     #[error("opening the socket for the DNS proxy")]
     AnswerSocket(#[source] palisade_proxy::AnswerLinkError),
-    /// Hubble's API cannot be served.
-    #[error("opening Hubble's API")]
+    /// Flows cannot be served or counted.
+    #[error("starting what serves and counts flows")]
     Hubble(#[from] palisade_hubble::HubbleError),
     /// The settings of the page are refused.
     #[error("serving the page")]

@@ -29,6 +29,9 @@ pub enum HubbleError {
     /// A certificate, key or authority cannot be used.
     #[error("reading the certificates of Hubble's API")]
     Certificates(#[source] tonic::transport::Error),
+    /// The metrics that are asked for are not understood.
+    #[error("hubble-metrics: {0}")]
+    Metrics(String),
     /// The server failed.
     #[error("serving Hubble's API")]
     Serve(#[source] tonic::transport::Error),

@@ -10,8 +10,11 @@ use palisade_api::MonitorEndpoint;
 use std::net::IpAddr;
 
 /// Cilium's reserved identities.
-const HOST: u32 = 1;
+pub(crate) const HOST_IDENTITY: u32 = 1;
 const WORLD: u32 = 2;
+
+/// The label of all that is outside.
+pub(crate) const WORLD_LABEL: &str = "reserved:world";
 const REMOTE_NODE: u32 = 6;
 
 /// The first number of workloads, and the first beyond them.
@@ -44,9 +47,9 @@ pub(crate) fn endpoint(end: &MonitorEndpoint, node: &str, cluster: &str) -> Endp
     match (&end.name, &end.node) {
         (Some(name), _) => workload(end, name, cluster),
         (None, Some(other)) if other != node => reserved(REMOTE_NODE, "reserved:remote-node"),
-        (None, Some(_)) => reserved(HOST, "reserved:host"),
+        (None, Some(_)) => reserved(HOST_IDENTITY, "reserved:host"),
         (None, None) => {
-            let mut world = reserved(WORLD, "reserved:world");
+            let mut world = reserved(WORLD, WORLD_LABEL);
             world.labels.extend(cidr_label(&end.address));
             world.labels.sort();
             world

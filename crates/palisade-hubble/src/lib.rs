@@ -13,16 +13,20 @@
 
 mod codec;
 mod config;
+mod consumer;
 mod descriptors;
 mod detail;
 mod error;
 mod field_mask;
 mod filter;
 mod flow;
+mod flow_log;
 mod history;
 mod identity;
+mod json;
 pub mod limits;
 mod lost;
+mod metrics;
 mod namespaces;
 mod observer;
 mod peers;
@@ -34,6 +38,9 @@ mod stream;
 mod wire;
 
 pub use config::{HubbleClock, HubbleConfig, HubblePeer};
+pub use consumer::FlowConsumer;
 pub use error::HubbleError;
+pub use flow_log::{FlowLogError, FlowLogStatus};
+pub use metrics::HubbleMetrics;
 pub use server::{HubbleListener, HubbleTls, serve};
 pub use service::HubbleService;

@@ -12,6 +12,15 @@ use palisade_model::Action;
 pub(crate) const MATCH_NONE: u32 = 0;
 pub(crate) const MATCH_L3_L4: u32 = 2;
 
+/// A kind of match as metrics have it.
+pub(crate) fn match_text(kind: u32) -> &'static str {
+    match kind {
+        MATCH_NONE => "none",
+        MATCH_L3_L4 => "l3-l4",
+        _ => "unknown",
+    }
+}
+
 /// A policy.
 pub(crate) fn policy(object: &ObjectRef, revision: Option<u64>) -> Policy {
     let namespace = object.namespace.as_deref().unwrap_or_default();

@@ -29,7 +29,6 @@ use palisade_dataplane::{FlowEventBatch, PacketReport, PacketReportBatch};
 use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_flows::recent::RecentLines;
-use palisade_flows::recorder::FlowRecorder;
 use palisade_model::{Direction, Str, Update};
 use palisade_node::clock::{Clock, rfc3339_micros};
 use palisade_node::rate_limit::{RateLimit, RateLimiter};
@@ -103,16 +102,6 @@ impl SharedMonitor {
     /// The most recent packets and flows, if they are kept.
     pub fn recent(&self) -> Option<RecentLines> {
         self.lock().recent.clone()
-    }
-
-    /// Makes the record of flows known, which somebody writes.
-    pub fn set_record(&self, record: FlowRecorder) {
-        self.lock().record = Some(record);
-    }
-
-    /// The record of flows, if there is one.
-    pub fn record(&self) -> Option<FlowRecorder> {
-        self.lock().record.clone()
     }
 
     /// Adds a subscriber of the stream.
@@ -197,7 +186,6 @@ struct Monitor {
     hub: MonitorHub,
     open_flows: OpenFlows,
     recent: Option<RecentLines>,
-    record: Option<FlowRecorder>,
     /// Unreported packets by the place of the loss; published together periodically.
     losses: BTreeMap<(LossCause, ReportReason), u64>,
     /// Packets over the rate limit, published with the losses.
@@ -227,7 +215,6 @@ impl Monitor {
             hub: MonitorHub::default(),
             open_flows: OpenFlows::default(),
             recent,
-            record: None,
             losses: BTreeMap::new(),
             over_rate: BTreeMap::new(),
             losses_reported_at: Duration::ZERO,

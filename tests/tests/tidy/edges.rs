@@ -148,7 +148,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("palisade-flows", &["model", "api"]),
-    ("palisade-hubble", &["model", "api", "flows"]),
+    (
+        "palisade-hubble",
+        &["model", "api", "flows", "manifest", "text"],
+    ),
     ("palisade-page", &["api", "text"]),
     (
         "palisade-monitor",

@@ -308,7 +308,7 @@ pub(super) async fn flows(
     State(core): State<CoreHandle>,
     QueryParameters(query): QueryParameters<RecordedFlowQuery>,
 ) -> Response {
-    let find = |core: &mut Core| (core.monitor().record(), core.config().clone());
+    let find = |core: &mut Core| (core.flow_outputs().record.clone(), core.config().clone());
     let (record, config) = match core.ask_for_client(OperationClass::Read, find).await {
         Ok((Some(record), config)) => (record, config),
         Ok((None, config)) => return no_record_response(&config.monitor),
@@ -336,7 +336,7 @@ pub(super) async fn preview(
     JsonBody(request): JsonBody<PreviewRequest>,
 ) -> Response {
     let find = |core: &mut Core| {
-        let record = core.monitor().record();
+        let record = core.flow_outputs().record.clone();
         (record, core.config().clone(), core.policy_view().clone())
     };
     let (record, config, policy) = match core.ask_for_client(OperationClass::Read, find).await {

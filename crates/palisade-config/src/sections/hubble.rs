@@ -1,8 +1,9 @@
-//! Hubble's API: where the flows of this host are served to `hubble`, `hubble-relay` and what else reads them.
+//! Hubble: where the flows of this host are served to `hubble`, `hubble-relay` and what else reads them, which metrics count
+//! them, and which logs have them.
 
 use crate::section::{Section, section};
 use crate::source::Contradictions;
-use crate::value_parser::{optional_path, socket_address};
+use crate::value_parser::{optional_path, optional_text, socket_address};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -22,6 +23,12 @@ section! {
     /// The directory with tls.crt and tls.key of hubble-address, and with ca.crt, the authorities of its clients, as a
     /// Secret is mounted; empty: no TLS.
     tls_dir: Option<PathBuf> = "hubble-tls-dir", optional_path(), "", "DIR", Restart;
+
+    /// The metrics of flows, in the words of Cilium's hubble-metrics, such as drop:sourceContext=pod tcp; empty: none.
+    metrics: Option<String> = "hubble-metrics", optional_text(), "", "METRIC …", Restart;
+
+    /// The file that defines logs of flows, as Cilium's hubble-flowlogs-config-path; empty: none.
+    flow_logs: Option<PathBuf> = "hubble-flow-logs", optional_path(), "", "PATH", Restart;
 }
 
 impl HubbleApiConfig {
@@ -30,16 +37,26 @@ impl HubbleApiConfig {
         self.socket.is_some() || self.address.is_some()
     }
 
+    /// Whether flows are counted or logged.
+    pub fn is_consumed(&self) -> bool {
+        self.metrics.is_some() || self.flow_logs.is_some()
+    }
+
     /// Adds the parameters that are not used, those that are missing, and an address that everybody could read.
     pub(crate) fn find_contradictions(
         &self,
         follows_flows: bool,
         contradictions: &mut Contradictions<'_>,
     ) {
-        for name in ["hubble-socket", "hubble-address"] {
+        for name in [
+            "hubble-socket",
+            "hubble-address",
+            "hubble-metrics",
+            "hubble-flow-logs",
+        ] {
             if !follows_flows && contradictions.is_set(Self::TABLE.parameters, name) {
                 let reason =
-                    format!("there are no flows to serve; set flows to on, or remove {name}");
+                    format!("there are no flows for it; set flows to on, or remove {name}");
                 contradictions.add(name, "flows", reason);
             }
         }

@@ -14,6 +14,8 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Clone, Debug, Default)]
 pub struct Exposition {
     samples: BTreeMap<&'static str, Vec<String>>,
+    /// Metrics of other names, as text.
+    appended: String,
 }
 
 impl Exposition {
@@ -60,7 +62,12 @@ impl Exposition {
         lines.push(format!("{name}_count{braces} {count}"));
     }
 
-    /// The text, with all metrics in the order of the table.
+    /// Appends metrics whose names are not of the table, in the same format.
+    pub fn append_text(&mut self, text: &str) {
+        self.appended.push_str(text);
+    }
+
+    /// The text, with all metrics in the order of the table, and then what was appended.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for metric in METRICS {
@@ -72,6 +79,7 @@ impl Exposition {
                 let _ = writeln!(out, "{line}");
             }
         }
+        out.push_str(&self.appended);
         out
     }
 }

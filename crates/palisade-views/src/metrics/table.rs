@@ -119,6 +119,8 @@ metrics! {
     DNS_CONNECTIONS_CLOSED Counter "palisade_dns_connections_closed_total" ["reason"] "Connections of clients that a proxy closed: limit (too many), unmarked (net.ipv4.tcp_fwmark_accept is off), or idle.";
     DNS_SOCKETS_EVICTED Counter "palisade_dns_sockets_evicted_total" [] "Sockets towards servers that a bound closed before their time.";
     DNS_RULES_UNREADABLE Counter "palisade_dns_rules_unreadable_total" [] "Times that a proxy could not read its changed rules; the former ones stay in force.";
+    FLOW_METRICS_REFUSED Counter "palisade_flow_metrics_refused_total" ["metric"] "Flows that a metric of hubble-metrics did not count, because it has 10,000 series.";
+    FLOW_LOG_LINES Counter "palisade_flow_log_lines_total" ["log", "result"] "Lines of flow logs (hubble-flow-logs): written, or failed.";
 }
 
 /// Generates `docs/metrics.md`.
@@ -130,7 +132,8 @@ pub fn markdown() -> String {
          `health-address` is set, there by TCP, beside `/healthz` (the core answers) and `/readyz` \
          (in sync, and the kernel holds the policy; otherwise 503 with the reasons). Nothing else is \
          served there. It has no authentication: give it an address that only those reach who may \
-         read figures, such as 127.0.0.1:9245. The figures name no workload and no policy.\n\n\
+         read figures, such as 127.0.0.1:9245. The figures below name no workload and no policy; \
+         those of `hubble-metrics` ([flows](flows.md)) come after them, and name what their labels ask for.\n\n\
          | metric | kind | labels | meaning |\n|---|---|---|---|\n",
     );
     for metric in METRICS {

@@ -137,7 +137,7 @@ impl Site {
         let said = said.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
         let flags = said.chain([("state-dir".to_owned(), state)]).collect();
         let dataplane = FakeDataplane::new();
-        let core = Core::new(CoreParts {
+        let mut core = Core::new(CoreParts {
             config: Config::resolve(&flags, |_| None, None).unwrap(),
             dataplane: Box::new(dataplane.clone()),
             host: host_drivers(OnHost(host.clone())),
@@ -151,7 +151,7 @@ impl Site {
             };
             let store = FlowStore::new(dir.path().join(RECORD_FILE), limits);
             let record = FlowRecorder::new(recent, store, Arc::new(|| SystemClock.wall()));
-            core.monitor().set_record(record);
+            core.flow_outputs_mut().record = Some(record);
         }
         let (handle, events) = CoreHandle::channel();
         std::thread::spawn(move || run_core(core, &events));
