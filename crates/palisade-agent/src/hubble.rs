@@ -67,7 +67,8 @@ pub(crate) fn start_flow_consumer(core: &mut Core) -> Result<Option<ServiceThrea
 fn forget_pods(metrics: &HubbleMetrics, updates: &[Update]) {
     for update in updates {
         if let Update::Delete(ObjectKey::Endpoint(pod)) = update {
-            metrics.forget_pod(&pod.namespace, &pod.name, SystemClock.monotonic());
+            let namespace = pod.namespace.as_deref().unwrap_or_default();
+            metrics.forget_pod(namespace, &pod.name, SystemClock.monotonic());
         }
     }
 }

@@ -35,6 +35,7 @@ impl Connection {
             dst: self.dst.report(members),
             family: self.family.map(Into::into),
             connections: TrafficReport::from(&*self.connections),
+            recorded: None,
         }
     }
 }

@@ -48,6 +48,7 @@ impl ConnectionDiff {
             forwarded_opened: Vec::new(),
             forwarded_closed: Vec::new(),
             lockouts: Vec::new(),
+            record: None,
         }
     }
 }

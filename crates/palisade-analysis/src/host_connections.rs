@@ -50,6 +50,7 @@ impl HostConnection {
             address: self.address,
             peers: self.peers.0.iter().map(ToString::to_string).collect(),
             connections: TrafficReport::from(&*self.connections),
+            recorded: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `palisade connections -o json` and `palisade diff -o json`.
 
-use crate::{IpFamily, LockoutReport, ProtocolName};
+use crate::{IpFamily, LockoutReport, ProtocolName, RecordSummary};
 use palisade_model::{Direction, Endpoint, Owner, Str};
 use serde::Serialize;
 use std::fmt;
@@ -24,6 +24,19 @@ pub struct ConnectionList {
     pub forwarded: Vec<ForwardedConnectionReport>,
 }
 
+/// How often recorded flows used a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedUse {
+    /// Flows that were allowed.
+    pub allowed: u64,
+    /// Packets that were denied.
+    pub denied: u64,
+    /// When the last of them was seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
+}
+
 /// What an interface of a host lets in or out, without what the host forwards.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -41,6 +54,9 @@ pub struct HostConnectionReport {
     pub peers: Vec<String>,
     /// The allowed traffic.
     pub connections: TrafficReport,
+    /// How often it was used, if a record was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<RecordedUse>,
 }
 
 /// What an interface of a host lets pass of what the host forwards.
@@ -85,6 +101,9 @@ pub struct DiffReport {
     pub forwarded_closed: Vec<ForwardedConnectionReport>,
     /// Connections to work on hosts that the change would cut.
     pub lockouts: Vec<LockoutReport>,
+    /// The record that says how often each was used, if one was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<RecordSummary>,
 }
 
 /// The traffic that one end may send to another.
@@ -100,6 +119,9 @@ pub struct ConnectionReport {
     pub family: Option<IpFamily>,
     /// The allowed traffic.
     pub connections: TrafficReport,
+    /// How often it was used, if a record was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<RecordedUse>,
 }
 
 /// One end of a connection.

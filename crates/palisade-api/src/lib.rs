@@ -46,7 +46,7 @@ pub use config::{ConfigFileReport, ConfigReport, ParameterOrigin, ParameterRepor
 pub use connections::{
     AllTraffic, ConnectionEndReport, ConnectionList, ConnectionReport, DiffReport,
     ForwardedConnectionReport, HostConnectionReport, NameAddressesReport, NumberRangeList,
-    ProtocolTraffic, TrafficReport, WorkloadRef,
+    ProtocolTraffic, RecordedUse, TrafficReport, WorkloadRef,
 };
 pub use convert::{ConvertReport, InexpressibleReport};
 pub use dry_run::{DryRunPlan, DryRunReport, SubsystemPlan};

@@ -8,12 +8,14 @@ use crate::row::RowKey;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use palisade_api::{FlowRecord, FlowState};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-/// The greatest number of flows of each of the two generations; about 150 bytes each.
-const MAX_OF_GENERATION: usize = 65_536;
+/// The greatest number of flows of each of the two generations, 48 bytes each: what fills a table of 65,536 places.
+const MAX_OF_GENERATION: usize = 57_344;
 
-type FlowMap = HashMap<FlowTuple, RowKey, FixedState>;
+/// Flows by the digest of their tuple, which is distributed well already.
+type FlowMap = HashMap<u128, RowKey, FixedState>;
 
 /// What distinguishes a flow from all others that are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +45,8 @@ impl FlowTuple {
 /// The flows that have begun and not ended, each with the row where it was counted.
 #[derive(Default)]
 pub(crate) struct OpenFlowRows {
+    /// The secrets of digests: nobody outside can make two flows that have the same.
+    secrets: [RandomState; 2],
     young: FlowMap,
     old: FlowMap,
     /// How many flows were counted and then forgotten, and have not ended as far as it is known.
@@ -67,8 +71,9 @@ impl OpenFlowRows {
             return FlowCount::New;
         }
         let row = tuple.and_then(|tuple| {
-            let row = self.young.remove(tuple);
-            row.or_else(|| self.old.remove(tuple))
+            let digest = self.digest(tuple);
+            let row = self.young.remove(&digest);
+            row.or_else(|| self.old.remove(&digest))
         });
         if let Some(row) = row {
             return FlowCount::In(row);
@@ -90,9 +95,16 @@ impl OpenFlowRows {
             self.forgotten += self.old.len() as u64;
             self.old = std::mem::take(&mut self.young);
         }
+        let digest = self.digest(&tuple);
         // One with the same tuple has ended unseen.
-        self.old.remove(&tuple);
-        self.young.insert(tuple, row);
+        self.old.remove(&digest);
+        self.young.insert(digest, row);
+    }
+
+    /// What stands for a tuple.
+    fn digest(&self, tuple: &FlowTuple) -> u128 {
+        let [high, low] = self.secrets.each_ref().map(|secret| secret.hash_one(tuple));
+        u128::from(high) << 64 | u128::from(low)
     }
 
     /// Changes the row of every flow.

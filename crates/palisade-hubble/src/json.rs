@@ -11,6 +11,8 @@ use crate::proto::observer::ExportEvent;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde::ser::Error as _;
+use serde_json::ser::{CompactFormatter, Formatter};
+use std::io;
 use std::sync::LazyLock;
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -20,6 +22,21 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     let _ = pool.decode_file_descriptor_set(proto::DESCRIPTORS);
     pool
 });
+
+/// Numbers of `google.protobuf.Struct` that are whole have no fraction, as in other implementations.
+struct ProtoFormatter;
+
+impl Formatter for ProtoFormatter {
+    fn write_f64<W: io::Write + ?Sized>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        /// Beyond this not every whole number is one of this type.
+        const MOST: f64 = 9_007_199_254_740_992.0;
+        if value.fract() == 0.0 && value.abs() < MOST {
+            write!(writer, "{value:.0}")
+        } else {
+            CompactFormatter.write_f64(writer, value)
+        }
+    }
+}
 
 fn descriptor(name: &str) -> Option<MessageDescriptor> {
     POOL.get_message_by_name(name)
@@ -35,7 +52,7 @@ pub(crate) fn export_json(event: &ExportEvent) -> Result<String, serde_json::Err
     let message = DynamicMessage::decode(descriptor, event.encode_to_vec().as_slice())
         .map_err(serde_json::Error::custom)?;
     let mut line = Vec::new();
-    let mut serializer = serde_json::Serializer::new(&mut line);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut line, ProtoFormatter);
     let options = SerializeOptions::new().use_proto_field_name(true);
     message.serialize_with_options(&mut serializer, &options)?;
     String::from_utf8(line).map_err(serde_json::Error::custom)

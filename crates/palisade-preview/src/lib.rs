@@ -9,6 +9,7 @@
 //! with the reason. Never: reads a file, accesses a kernel or a clock, or guesses what was not recorded.
 
 mod changed_policies;
+mod connection_use;
 mod dialect_writers;
 mod judge;
 mod peer_signatures;
@@ -22,6 +23,7 @@ mod widening;
 mod workload_labels;
 
 pub use changed_policies::{ChangeError, ChangedState, apply_policies};
+pub use connection_use::ConnectionUses;
 pub use judge::{AgentActions, Disagreement};
 pub use preview::preview;
 pub use record::Record;

@@ -215,7 +215,7 @@ impl Record {
     }
 
     /// What was read; `nodes`: those that there are.
-    pub(crate) fn summary<'n>(&self, nodes: impl Iterator<Item = &'n str>) -> RecordSummary {
+    pub fn summary<'n>(&self, nodes: impl Iterator<Item = &'n str>) -> RecordSummary {
         let missing = nodes.filter(|node| !self.nodes.contains(*node));
         RecordSummary {
             since: self.since.clone(),

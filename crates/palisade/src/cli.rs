@@ -533,6 +533,13 @@ pub(crate) struct DiffArgs {
     /// The agents' failsafe-outbound-ports, for the warning that a change would cut a host from its API server.
     #[arg(long, value_name = "PORTS")]
     pub(crate) failsafe_outbound_ports: Option<String>,
+    /// Say how often recorded flows used each connection: files with the output of `palisade flows -o json`, one for
+    /// each node, or no file for the record of the agent on this host.
+    #[arg(long = "flows", value_name = "FILE", num_args = 0..)]
+    pub(crate) flow_files: Option<Vec<PathBuf>>,
+    /// With --flows, only flows seen since this time, or in this time span until now, as 24h.
+    #[arg(long, value_name = "TIME", requires = "flow_files")]
+    pub(crate) since: Option<String>,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
 }

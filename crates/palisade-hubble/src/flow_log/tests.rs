@@ -1,5 +1,7 @@
 //! Definitions, files, and what becomes of faults.
 
+#![allow(clippy::disallowed_methods, reason = "files of a test")]
+
 use super::*;
 use crate::proto::flow::{Endpoint, Verdict};
 use palisade_api::{LossCause, LostEvents, MonitorLine};
@@ -113,7 +115,7 @@ fn definitions_that_cannot_be_used_leave_the_former_ones() {
     let (dir, mut logs, status) = logs(TWO_LOGS);
     let path = dir.path().join("logs.yaml");
     let faults = [
-        ("flowLogs: [", "column"),
+        ("flowLogs: [", "is not YAML"),
         ("flowLogs: [{filePath: /x}]", "it needs a name"),
         ("flowLogs: [{name: a}]", "filePath is neither"),
         (

@@ -150,8 +150,7 @@ fn protocol_text(flow: &Flow) -> &'static str {
         Some(Protocol::IcmPv4(_)) => "ICMPv4",
         Some(Protocol::IcmPv6(_)) => "ICMPv6",
         Some(Protocol::Sctp(_)) => "SCTP",
-        // No packet has these numbers of Cilium's.
-        Some(_) | None => "Unknown L4",
+        None => "Unknown L4",
     }
 }
 

@@ -1,7 +1,7 @@
 //! The metrics of flows, with the names and labels of Hubble's, so that dashboards made for Hubble show them.
 //!
 //! Promises: what is counted is what Cilium 1.18 would count of the same flows, but that an ICMP message of IPv6 has the
-//! family `IPv6`; a metric has at most [`MAX_SERIES`] series, and flows beyond them are counted as refused; series of a pod
+//! family `IPv6`; a metric has at most 10,000 series, and flows beyond them are counted as refused; series of a pod
 //! that is gone go after a minute.
 //!
 //! Never: counts requests within connections (DNS, HTTP, Kafka), of which this agent has no flows.
@@ -16,7 +16,8 @@ mod tests;
 use crate::error::HubbleError;
 use crate::proto::flow::{Flow, LostEventSource};
 use counter::FlowCounter;
-pub(crate) use counter::MAX_SERIES;
+#[cfg(test)]
+use counter::MAX_SERIES;
 use definition::read_definitions;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;

@@ -1,5 +1,10 @@
 //! What each metric counts, and its labels.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests go on from the time of the machine"
+)]
+
 use super::*;
 use crate::proto::flow::layer4::Protocol;
 use crate::proto::flow::{

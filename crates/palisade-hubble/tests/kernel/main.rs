@@ -7,6 +7,7 @@
 )]
 
 mod command;
+mod export;
 mod filters;
 mod judge;
 mod lines;

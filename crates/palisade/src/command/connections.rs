@@ -9,7 +9,7 @@ use palisade_analysis::{
     Connection, ConnectionEnd, ConnectionFilter, ConnectionFilterError, ForwardedConnection,
     HostConnection, StateView,
 };
-use palisade_api::ConnectionList;
+use palisade_api::{ConnectionList, RecordedUse};
 use palisade_model::{Direction, FailsafePorts, State};
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
     };
     print_output(format, &report, |_| {
         let of_workloads = if !connections.is_empty() {
-            let table = connections_table(&connections);
+            let table = connections_table(&connections, None);
             table + &group_members_text(&[&connections], &args.scope)
         } else if state.endpoints.values().all(|e| e.is_host()) {
             "no workloads".to_owned()
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
             parts.push(OPEN_TO_OWN_NODE.to_owned());
         }
         if !hosts.is_empty() {
-            let table = hosts_table(&hosts);
+            let table = hosts_table(&hosts, None);
             parts.push(format!("Hosts, with failsafe ports:\n{}", table.trim_end()));
         }
         if !forwarded.is_empty() {
@@ -124,10 +124,35 @@ pub(crate) fn is_about_hosts(scope: &ScopeArgs) -> bool {
     scope.from.is_none() && scope.to.is_none() && scope.namespace.is_none()
 }
 
-/// Formats what hosts let in and out as a table.
-pub(crate) fn hosts_table(hosts: &[HostConnection]) -> String {
-    let mut table = TextTable::new(&["FROM", "TO", "CONNECTIONS"]);
-    for row in hosts {
+/// The heading of the uses of connections.
+const RECORDED: &str = "RECORDED";
+
+/// A table with these columns, and one for uses if there are any.
+fn table_with_uses(columns: &[&'static str], uses: Option<&[RecordedUse]>) -> TextTable {
+    let uses = uses.map(|_| RECORDED);
+    let columns: Vec<&str> = columns.iter().copied().chain(uses).collect();
+    TextTable::new(&columns)
+}
+
+/// The cell of the uses of a row.
+fn use_cell(uses: Option<&[RecordedUse]>, row: usize) -> Option<String> {
+    let recorded = uses?.get(row)?;
+    let Some(last) = &recorded.last else {
+        return Some("never".to_owned());
+    };
+    let counts = [(recorded.allowed, "allowed"), (recorded.denied, "denied")];
+    let counts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    Some(format!("{}, last {last}", counts.join(", ")))
+}
+
+/// Formats what hosts let in and out as a table, with the uses of each row if there are any.
+pub(crate) fn hosts_table(hosts: &[HostConnection], uses: Option<&[RecordedUse]>) -> String {
+    let mut table = table_with_uses(&["FROM", "TO", "CONNECTIONS"], uses);
+    for (index, row) in hosts.iter().enumerate() {
         let address = row.address.map(|address| format!(" [{address}]"));
         let host = format!(
             "host:{}{} ({})",
@@ -141,7 +166,8 @@ pub(crate) fn hosts_table(hosts: &[HostConnection]) -> String {
             Direction::Ingress => [peers, host],
             Direction::Egress => [host, peers],
         };
-        table.row([from, to, row.connections.to_string()]);
+        let cells = [from, to, row.connections.to_string()].into_iter();
+        table.row(cells.chain(use_cell(uses, index)));
     }
     table.to_string()
 }
@@ -164,17 +190,21 @@ pub(crate) fn forwarded_table(forwarded: &[ForwardedConnection]) -> String {
     table.to_string()
 }
 
-/// Formats connections as a table.
-pub(crate) fn connections_table(connections: &[Connection]) -> String {
-    let mut table = TextTable::new(&["FROM", "TO", "FAMILY", "CONNECTIONS"]);
-    for row in connections {
+/// Formats connections as a table, with the uses of each if there are any.
+pub(crate) fn connections_table(
+    connections: &[Connection],
+    uses: Option<&[RecordedUse]>,
+) -> String {
+    let mut table = table_with_uses(&["FROM", "TO", "FAMILY", "CONNECTIONS"], uses);
+    for (index, row) in connections.iter().enumerate() {
         let family = row.family.map(|family| family.to_string());
-        table.row([
+        let cells = [
             row.src.to_string(),
             row.dst.to_string(),
             or_dash(family.unwrap_or_default()),
             row.connections.to_string(),
-        ]);
+        ];
+        table.row(cells.into_iter().chain(use_cell(uses, index)));
     }
     table.to_string()
 }

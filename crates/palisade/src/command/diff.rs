@@ -1,22 +1,26 @@
 //! `palisade diff`: the connections that a change of manifests allows or denies, and a warning first where it would
-//! lock people out of a host, or a host out of its API server.
+//! lock people out of a host, or a host out of its API server. With a record of flows, each connection says how often it
+//! was used.
 
 use super::connections::{
     connection_scope, connections_table, forwarded_table, group_members_text, hosts_table,
     is_about_hosts, is_ungrouped,
 };
-use super::manifests;
-use crate::cli::{DiffArgs, OutputFormat};
+use super::preview::record_text;
+use super::{manifests, recorded_flows};
+use crate::cli::{DiffArgs, FlowArgs, OutputFormat};
+use crate::client::ApiClient;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_analysis::{
     AdminSession, ConnectionDiff, ForwardedConnection, ForwardedDiff, HostAccessQuestions,
     HostConnection, HostDiff, StateView,
 };
-use palisade_api::{DiffReport, LockoutReport};
+use palisade_api::{DiffReport, LockoutReport, RecordedUse};
 use palisade_config::parse_failsafe_ports;
 use palisade_dialects::service_ports;
-use palisade_model::{FailsafePort, FailsafePorts};
+use palisade_model::{FailsafePort, FailsafePorts, State};
+use palisade_preview::{ConnectionUses, Record};
 use palisade_text::printable;
 use std::path::PathBuf;
 
@@ -24,8 +28,9 @@ use std::path::PathBuf;
 const API_SERVER: &str = "default/kubernetes";
 
 /// Shows the difference; exit code 1 if there is one, or if the manifests have errors.
-pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
+pub(crate) fn run(args: &DiffArgs, client: &ApiClient, format: OutputFormat) -> CommandResult {
     let (old, new) = files(args)?;
+    let record = read_record(args, client)?;
     let failsafe = failsafe_ports(args)?;
     let old = manifests::load_state(std::slice::from_ref(old))?;
     let new = match new {
@@ -41,16 +46,12 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
         &old.state,
         new.as_ref().map_or(&old.state, |new| &new.state),
     );
-    let view = |state, audit| {
-        if audit {
-            StateView::audit(state)
-        } else {
-            StateView::from(state)
-        }
-    };
     let (old, new) = (view(old, args.audit && !is_single), view(new, args.audit));
     let scope = connection_scope(&args.scope);
-    let diff = if is_ungrouped(format, &args.scope, &[old.state, new.state]) {
+    // A record has names of controllers, which groups have as well.
+    let is_ungrouped =
+        record.is_none() && is_ungrouped(format, &args.scope, &[old.state, new.state]);
+    let diff = if is_ungrouped {
         palisade_analysis::filtered_diff(old, new, &scope)
     } else {
         palisade_analysis::grouped_diff(old, new, &scope)
@@ -72,27 +73,89 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
     } else {
         Default::default()
     };
-    let reports = |list: &[HostConnection]| list.iter().map(HostConnection::report).collect();
     let of_forwarded =
         |list: &[ForwardedConnection]| list.iter().map(ForwardedConnection::report).collect();
-    let report = DiffReport {
-        hosts_opened: reports(&hosts.opened),
-        hosts_closed: reports(&hosts.closed),
+    let uses = record.as_ref().map(|record| {
+        let states = [old.state, new.state];
+        DiffUses::new(&mut ConnectionUses::new(record, states), &diff, &hosts)
+    });
+    let mut report = DiffReport {
+        hosts_opened: hosts.opened.iter().map(HostConnection::report).collect(),
+        hosts_closed: hosts.closed.iter().map(HostConnection::report).collect(),
         forwarded_opened: of_forwarded(&forwarded.opened),
         forwarded_closed: of_forwarded(&forwarded.closed),
         lockouts: palisade_analysis::lockouts(old, new, &questions),
         ..diff.report(args.scope.members)
     };
+    if let (Some(uses), Some(record)) = (&uses, &record) {
+        uses.add_to(&mut report);
+        let nodes = new.state.nodes.keys().map(|name| &**name);
+        report.record = Some(record.summary(nodes));
+    }
     print_output(format, &report, |report| {
-        let changes = diff_text(&diff, &hosts, &forwarded);
+        let changes = diff_text(&diff, &hosts, &forwarded, uses.as_ref());
         let members = group_members_text(&[&diff.opened, &diff.closed], &args.scope);
-        lockout_text(&report.lockouts) + &changes + &members
+        report_text(report, &changes) + &members
     })?;
     let is_different = !diff.is_empty()
         || hosts != HostDiff::default()
         || forwarded != ForwardedDiff::default()
         || !report.lockouts.is_empty();
     Ok(ExitStatus::of(is_different || problems))
+}
+
+/// How often each connection of a difference was used, in the order of its lists.
+struct DiffUses {
+    opened: Vec<RecordedUse>,
+    closed: Vec<RecordedUse>,
+    hosts_opened: Vec<RecordedUse>,
+    hosts_closed: Vec<RecordedUse>,
+}
+
+impl DiffUses {
+    fn new(uses: &mut ConnectionUses<'_>, diff: &ConnectionDiff, hosts: &HostDiff) -> Self {
+        let [opened, closed] = [&diff.opened, &diff.closed]
+            .map(|list| list.iter().map(|row| uses.of_connection(row)).collect());
+        let [hosts_opened, hosts_closed] = [&hosts.opened, &hosts.closed]
+            .map(|list| list.iter().map(|row| uses.of_host(row)).collect());
+        DiffUses {
+            opened,
+            closed,
+            hosts_opened,
+            hosts_closed,
+        }
+    }
+
+    fn add_to(&self, report: &mut DiffReport) {
+        for (rows, uses) in [
+            (&mut report.opened, &self.opened),
+            (&mut report.closed, &self.closed),
+        ] {
+            for (row, recorded) in rows.iter_mut().zip(uses) {
+                row.recorded = Some(recorded.clone());
+            }
+        }
+        for (rows, uses) in [
+            (&mut report.hosts_opened, &self.hosts_opened),
+            (&mut report.hosts_closed, &self.hosts_closed),
+        ] {
+            for (row, recorded) in rows.iter_mut().zip(uses) {
+                row.recorded = Some(recorded.clone());
+            }
+        }
+    }
+}
+
+/// The record of flows, if it is asked for.
+fn read_record(args: &DiffArgs, client: &ApiClient) -> Result<Option<Record>, CommandError> {
+    let Some(files) = &args.flow_files else {
+        return Ok(None);
+    };
+    let flows = FlowArgs {
+        flow_files: files.clone(),
+        since: args.since.clone(),
+    };
+    recorded_flows::read(&flows, client).map(Some)
 }
 
 /// The paths of the old manifests and the new ones, which are absent for the difference that the audit makes.
@@ -146,6 +209,22 @@ fn failsafe_ports(args: &DiffArgs) -> Result<FailsafePorts, CommandError> {
     })
 }
 
+/// A state as its policies are enforced, or as if nothing were in audit.
+fn view(state: &State, audit: bool) -> StateView<'_> {
+    if audit {
+        StateView::audit(state)
+    } else {
+        StateView::from(state)
+    }
+}
+
+/// The warnings and the record of a report, before its changes.
+fn report_text(report: &DiffReport, changes: &str) -> String {
+    let record = report.record.as_ref().map(record_text);
+    let record = record.map_or_else(String::new, |text| format!("{text}\n\n"));
+    lockout_text(&report.lockouts) + &record + changes
+}
+
 fn lockout_text(lockouts: &[LockoutReport]) -> String {
     let lines = lockouts
         .iter()
@@ -153,7 +232,12 @@ fn lockout_text(lockouts: &[LockoutReport]) -> String {
     lines.collect()
 }
 
-fn diff_text(diff: &ConnectionDiff, hosts: &HostDiff, forwarded: &ForwardedDiff) -> String {
+fn diff_text(
+    diff: &ConnectionDiff,
+    hosts: &HostDiff,
+    forwarded: &ForwardedDiff,
+    uses: Option<&DiffUses>,
+) -> String {
     let is_forwarded_same = *forwarded == ForwardedDiff::default();
     if diff.is_empty() && *hosts == HostDiff::default() && is_forwarded_same {
         return "no difference in allowed connections".to_owned();
@@ -171,17 +255,31 @@ fn diff_text(diff: &ConnectionDiff, hosts: &HostDiff, forwarded: &ForwardedDiff)
             out.push_str(&format!("{title}: {}\n", names.join(", ")));
         }
     }
-    for (title, connections) in [("Opened:", &diff.opened), ("Closed:", &diff.closed)] {
+    let listed = [
+        ("Opened:", &diff.opened, uses.map(|uses| &uses.opened[..])),
+        ("Closed:", &diff.closed, uses.map(|uses| &uses.closed[..])),
+    ];
+    for (title, connections, uses) in listed {
         if !connections.is_empty() {
-            out.push_str(&format!("{title}\n{}", connections_table(connections)));
+            let table = connections_table(connections, uses);
+            out.push_str(&format!("{title}\n{table}"));
         }
     }
-    for (title, list) in [
-        ("Opened at hosts:", &hosts.opened),
-        ("Closed at hosts:", &hosts.closed),
-    ] {
+    let listed = [
+        (
+            "Opened at hosts:",
+            &hosts.opened,
+            uses.map(|uses| &uses.hosts_opened[..]),
+        ),
+        (
+            "Closed at hosts:",
+            &hosts.closed,
+            uses.map(|uses| &uses.hosts_closed[..]),
+        ),
+    ];
+    for (title, list, uses) in listed {
         if !list.is_empty() {
-            out.push_str(&format!("{title}\n{}", hosts_table(list)));
+            out.push_str(&format!("{title}\n{}", hosts_table(list, uses)));
         }
     }
     for (title, list) in [

@@ -65,7 +65,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Lint(files) => lint::run(&files, cli.output),
         Command::Explain(args) => explain::run(&args, &client, cli.output),
         Command::Connections(args) => connections::run(&args, cli.output),
-        Command::Diff(args) => diff::run(&args, cli.output),
+        Command::Diff(args) => diff::run(&args, &client, cli.output),
         Command::Preview(args) => preview::run(&args, &client, cli.output),
         Command::Suggest(args) => suggest::run(&args, &client, cli.output),
         Command::Ui(args) => ui::run(&args, &socket, cli.output),

@@ -4,10 +4,12 @@ use super::site::{Host, Site, reader, root};
 use palisade_agent::http::health_router;
 use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
 use palisade_dataplane::{CountAccount, CounterValue};
+use palisade_hubble::HubbleMetrics;
 use palisade_model::{
     DirectionRules, Namespace, Object, ObjectId, ObjectKind, Order, Policy, PolicyId, PolicyMode,
     Precedence, Selector, TrafficScope, Update, tier_name,
 };
+use palisade_node::clock::{Clock, SystemClock};
 use palisade_node::rate_limit::RateLimit;
 use palisade_tables::AuditComparison;
 use palisade_views::metrics::table::{METRICS, MetricKind, markdown};
@@ -310,7 +312,10 @@ async fn by_tcp_there_are_figures_and_probes_and_nothing_else() {
 /// The words of a Prometheus expression that name metrics.
 fn metric_names(expression: &str) -> Vec<&str> {
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let is_name = |word: &&str| word.starts_with("palisade_") || word.starts_with("process_");
+    let is_name = |word: &&str| {
+        let fronts = ["palisade_", "process_", "hubble_"];
+        fronts.iter().any(|front| word.starts_with(front))
+    };
     words.filter(is_name).collect()
 }
 
@@ -324,12 +329,19 @@ fn the_dashboard_names_metrics_and_labels_of_the_table() {
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|p| p["targets"].as_array().unwrap());
     let expressions = targets.map(|target| target["expr"].as_str().unwrap());
+    let of_flows = HubbleMetrics::new("drop flow policy").unwrap();
+    let of_flows = of_flows.text(SystemClock.monotonic());
     let mut named = 0;
     for expression in queries.chain(expressions) {
         let names = metric_names(expression);
         assert!(!names.is_empty(), "{expression}");
         for name in names {
             named += 1;
+            if name.starts_with("hubble_") {
+                let kind = format!("# TYPE {name} counter\n");
+                assert!(of_flows.contains(&kind), "{name} is no metric of flows");
+                continue;
+            }
             let metric = METRICS.iter().find(|metric| match metric.kind {
                 MetricKind::Histogram => name.strip_suffix("_bucket") == Some(metric.name),
                 _ => name == metric.name,

@@ -133,6 +133,56 @@ fn a_change_cuts_what_was_seen_and_opens_what_was_denied() {
 }
 
 #[test]
+fn a_difference_says_how_often_each_connection_was_used() {
+    let world = World::of(&[
+        ("old/shop.yaml", SHOP),
+        ("old/policy.yaml", &policy(5432)),
+        ("new/shop.yaml", SHOP),
+        ("new/policy.yaml", &policy(5433)),
+        ("closed/shop.yaml", SHOP),
+        ("closed/policy.yaml", &policy(1)),
+        ("flows.json", &record(&seen())),
+    ]);
+    let command = "diff -f @old -f @new --flows @flows.json";
+    let ran = run_in(&world, &format!("{command} -o json"));
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let report = ran.json();
+    let last = "2026-11-27T00:00:00Z";
+    for (list, allowed, denied) in [("closed", 12, 0), ("opened", 0, 12)] {
+        let rows = report[list].as_array().unwrap();
+        let of_web: Vec<&Value> = rows
+            .iter()
+            .filter(|row| row["src"]["name"] == "web-7c5")
+            .collect();
+        assert_eq!(of_web.len(), 1, "{report:#}");
+        let expected = json!({ "allowed": allowed, "denied": denied, "last": last });
+        assert_eq!(of_web[0]["recorded"], expected, "{report:#}");
+    }
+    assert_eq!(report["record"]["nodesMissing"], json!(["node-2"]));
+
+    let text = run_in(&world, command);
+    for part in [
+        "RECORDED",
+        "12 allowed, last 2026",
+        "12 denied, last 2026",
+        "No record of 1 node",
+    ] {
+        assert!(text.out.contains(part), "{part}: {}", text.out);
+    }
+    // What is opened was never tried, and nothing is said without a record.
+    let text = run_in(&world, "diff -f @old -f @closed --flows @flows.json");
+    assert!(text.out.contains("never"), "{}", text.out);
+    let plain = run_in(&world, "diff -f @old -f @new");
+    assert!(!plain.out.contains("RECORDED"), "{}", plain.out);
+    let later = run_in(&world, &format!("{command} --since 2026-11-28T00:00:00Z"));
+    assert!(
+        later.out.contains("never") && !later.out.contains("12 allowed"),
+        "{}",
+        later.out
+    );
+}
+
+#[test]
 fn what_changes_nothing_cuts_nothing() {
     let world = shop(&policy(5432));
     let ran = run_in(
