@@ -4,6 +4,7 @@
 
 use palisade_hubble::HubblePeer;
 use palisade_node::cluster_nodes::ClusterNodes;
+use palisade_sys::fault;
 use std::net::SocketAddr;
 use tokio::sync::watch;
 
@@ -41,7 +42,10 @@ impl HubblePeers {
                 tls: self.has_tls,
             })
         });
-        let all: Vec<HubblePeer> = all.collect();
+        let mut all: Vec<HubblePeer> = all.collect();
+        if fault::is_injected("other-nodes-not-told") {
+            all.clear();
+        }
         self.peers.send_if_modified(|peers| {
             let is_changed = *peers != all;
             *peers = all;

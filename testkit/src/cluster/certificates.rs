@@ -1,4 +1,5 @@
-//! The certificates of a cluster: one authority, and an identity for whoever speaks to the API server.
+//! The certificates of a cluster: one authority, and an identity for whoever speaks to the API server, or to another
+//! service of its nodes.
 //!
 //! They are made anew for each cluster and are never used outside it. They are valid for a day, as a client
 //! whose clock is wrong notices.
@@ -24,12 +25,16 @@ pub struct Identity {
 
 /// What signs a cluster's certificates.
 #[derive(Debug)]
-pub(super) struct Authority {
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    pub(super) fn new() -> Result<Self, RuntimeError> {
+    /// A new one.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new() -> Result<Self, RuntimeError> {
         let mut params = valid_for_a_day();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -41,12 +46,16 @@ impl Authority {
     }
 
     /// Its own certificate, as PEM.
-    pub(super) fn certificate(&self) -> String {
+    #[must_use]
+    pub fn certificate(&self) -> String {
         self.issuer.pem()
     }
 
     /// An identity for a client, or for a server that is reached by these addresses and names.
-    pub(super) fn issue(
+    ///
+    /// # Errors
+    /// If it cannot be made, as where a name is none.
+    pub fn issue(
         &self,
         name: &str,
         group: Option<&str>,

@@ -33,7 +33,7 @@ use crate::runtimes::{RuntimeError, RuntimePrograms};
 
 use kernel_parameters::KernelParameters;
 
-pub use certificates::Identity;
+pub use certificates::{Authority, Identity};
 pub use conformance::{SpecOutcome, SpecResult, has_sctp};
 pub use control_plane::{ControlPlane, Controllers};
 pub use etcd::{EtcdServer, EtcdTls};

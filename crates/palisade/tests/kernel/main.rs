@@ -35,6 +35,7 @@ mod host_policies;
 mod host_stages;
 mod hosts;
 mod hubble;
+mod hubble_relay;
 mod kubernetes;
 mod monitor;
 mod names;
