@@ -255,7 +255,7 @@ pub struct FlowRecord {
     pub api_version: String,
     /// What happened.
     pub state: FlowState,
-    /// When it began, RFC 3339 with microseconds; of a flow that ended, absent if the kernel does not say.
+    /// When it began, RFC 3339 with microseconds; absent if that was not seen and the kernel does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<String>,
     /// When it ended, RFC 3339 with microseconds.

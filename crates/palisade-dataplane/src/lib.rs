@@ -29,7 +29,7 @@ pub use driver::{
     StepObserver, StepOutcome, TamperEvent,
 };
 pub use error::{DriverError, DriverErrorKind};
-pub use flow_event::{FlowEvent, FlowEventBatch, FlowPhase};
+pub use flow_event::{FlowEvent, FlowEventBatch, FlowPhase, FlowSnapshot, OpenFlowKey};
 pub use packet_report::{PacketReport, PacketReportBatch};
 pub use palisade_layout::{
     CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,

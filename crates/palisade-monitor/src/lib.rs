@@ -17,15 +17,16 @@ mod flow_decision;
 pub mod flow_watch;
 mod hub;
 mod known_addresses;
+mod open_flows;
 pub mod packet_queue;
 
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 use event::{PacketCause, PacketContext};
-use flow::OpenFlows;
 use hub::MonitorHub;
 use known_addresses::KnownAddresses;
-use palisade_api::{LossCause, LostEvents, MonitorLine, MonitorQuery};
-use palisade_dataplane::{FlowEventBatch, PacketReport, PacketReportBatch};
+use open_flows::OpenFlows;
+use palisade_api::{FlowRecord, LossCause, LostEvents, MonitorLine, MonitorQuery};
+use palisade_dataplane::{FlowEventBatch, FlowSnapshot, PacketReport, PacketReportBatch};
 use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_state::SharedPolicy;
 use palisade_flows::recent::RecentLines;
@@ -136,45 +137,67 @@ impl SharedMonitor {
 }
 
 impl SharedMonitor {
-    /// Reports flows from the dataplane, if somebody asks for them.
-    pub fn report_flows(&self, batch: &FlowEventBatch) {
+    /// Reports flows of a subscription, if somebody asks for them.
+    fn report_flows(&self, batch: &FlowEventBatch, open: &mut OpenFlows) {
         let mut monitor = self.lock();
         if monitor.recent.is_none() && !monitor.hub.wants_flows() {
-            return monitor.open_flows.clear();
+            *open = OpenFlows::default();
+            return;
         }
         drop(monitor);
         for events in batch.events.chunks(PACKETS_PER_READ) {
-            let (state, addresses) = (self.view.read(), self.addresses());
-            let context = PacketContext {
-                state: &state,
-                addresses: &addresses,
-                own_node: &self.own_node,
-            };
-            let mut monitor = self.lock();
-            let now = monitor.clock.wall();
-            for event in events {
-                let record = monitor.open_flows.record(event, &context, now);
-                monitor.hub.publish_flow(&record);
-                monitor.keep(now, || MonitorLine::Flow(Box::new(record)));
-            }
+            self.report_records(|context, now| {
+                let records = events.iter().filter_map(|event| {
+                    open.record(event, now, || context.flow_record(event, now))
+                });
+                records.collect()
+            });
         }
         if batch.lost > 0 {
-            let mut monitor = self.lock();
-            // The ends of some may be among what was lost.
-            monitor.open_flows.clear();
-            let now = monitor.clock.wall();
-            let lost = LostEvents {
-                api_version: palisade_api::api_version(),
-                time: rfc3339_micros(now),
-                cause: LossCause::Flows,
-                count: batch.lost,
-                reason: None,
-                rule: None,
-                policies: Vec::new(),
-            };
-            monitor.hub.publish_flow_loss(lost.clone());
-            monitor.keep(now, || MonitorLine::Lost(Box::new(lost)));
+            self.lock().report_flow_loss(batch.lost);
         }
+        if let Some(snapshot) = &batch.snapshot {
+            self.report_snapshot(snapshot, open);
+        }
+    }
+
+    /// Reports the flows whose end or begin was lost, as the list of those that are open shows.
+    fn report_snapshot(&self, snapshot: &FlowSnapshot, open: &mut OpenFlows) {
+        let now = self.lock().clock.wall();
+        // Without the policy, which the core may want to change.
+        let mut gone = open.take_gone(snapshot, now).into_iter();
+        loop {
+            let records: Vec<FlowRecord> = gone.by_ref().take(PACKETS_PER_READ).collect();
+            if records.is_empty() {
+                break;
+            }
+            self.lock().publish_flows(records, now);
+        }
+        let missed = open.missed(snapshot);
+        for events in missed.chunks(PACKETS_PER_READ) {
+            self.report_records(|context, now| {
+                let records = events.iter().filter_map(|event| {
+                    open.record(event, now, || context.found_record(event, now))
+                });
+                records.collect()
+            });
+        }
+    }
+
+    /// Publishes records of flows, which are made with the policy of now.
+    fn report_records(
+        &self,
+        records: impl FnOnce(&PacketContext<'_>, Duration) -> Vec<FlowRecord>,
+    ) {
+        let (state, addresses) = (self.view.read(), self.addresses());
+        let context = PacketContext {
+            state: &state,
+            addresses: &addresses,
+            own_node: &self.own_node,
+        };
+        let mut monitor = self.lock();
+        let now = monitor.clock.wall();
+        monitor.publish_flows(records(&context, now), now);
     }
 }
 
@@ -184,7 +207,6 @@ struct Monitor {
     limiter: RateLimiter<MonitorKey>,
     rate: RateLimit,
     hub: MonitorHub,
-    open_flows: OpenFlows,
     recent: Option<RecentLines>,
     /// Unreported packets by the place of the loss; published together periodically.
     losses: BTreeMap<(LossCause, ReportReason), u64>,
@@ -213,7 +235,6 @@ impl Monitor {
             limiter: RateLimiter::default(),
             rate: packet_rate(rate),
             hub: MonitorHub::default(),
-            open_flows: OpenFlows::default(),
             recent,
             losses: BTreeMap::new(),
             over_rate: BTreeMap::new(),
@@ -240,6 +261,29 @@ impl Monitor {
             self.losses_reported_at = now;
             self.report_losses(context);
         }
+    }
+
+    fn publish_flows(&mut self, records: Vec<FlowRecord>, now: Duration) {
+        for record in records {
+            self.hub.publish_flow(&record);
+            self.keep(now, || MonitorLine::Flow(Box::new(record)));
+        }
+    }
+
+    /// Publishes that events of flows were lost.
+    fn report_flow_loss(&mut self, count: u64) {
+        let now = self.clock.wall();
+        let lost = LostEvents {
+            api_version: palisade_api::api_version(),
+            time: rfc3339_micros(now),
+            cause: LossCause::Flows,
+            count,
+            reason: None,
+            rule: None,
+            policies: Vec::new(),
+        };
+        self.hub.publish_flow_loss(lost.clone());
+        self.keep(now, || MonitorLine::Lost(Box::new(lost)));
     }
 
     /// Keeps a line for the readers of recent lines, if there may be any.

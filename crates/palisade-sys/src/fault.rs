@@ -1,8 +1,8 @@
 //! Fault injection by name in test builds, to prove that a test detects the fault.
 //!
 //! Without the feature `faults`, [`is_injected`] is a constant `false` and no fault name is in the binary.
-//! With it, the fault named by the variable `PALISADE_FAULT` is active for the whole process. The callers
-//! define the names.
+//! With it, the faults named by the variable `PALISADE_FAULT`, with commas between them, are active for the whole
+//! process. The callers define the names.
 
 /// Returns whether the fault `name` is active.
 #[cfg(feature = "faults")]
@@ -17,7 +17,7 @@ pub fn is_injected(name: &str) -> bool {
         )]
         std::env::var("PALISADE_FAULT").unwrap_or_default()
     });
-    on == name
+    on.split(',').any(|injected| injected == name)
 }
 
 /// Returns whether the fault `name` is active: never, without the feature `faults`.

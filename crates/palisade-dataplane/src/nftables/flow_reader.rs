@@ -1,17 +1,23 @@
 //! Turns notifications of connection tracking into flow events.
 //!
-//! Promises: only flows that this table has judged, which their marks tell; translated flows as policy judged them.
-//! Never: waits for anything but notifications.
+//! Promises: only flows that this table has judged, which their marks tell; translated flows as policy judged them; after
+//! a loss, the flows that are open ([`FlowListing`]).
+//!
+//! Never: waits for anything but notifications, or lists connections without a loss.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_model::{L4, PreDnat, Protocol};
 use palisade_nft::Config;
 use palisade_sys::conntrack::{
-    ConntrackEvent, ConntrackRecord, ConntrackTuple, KernelConntrackEvents, TupleProto,
+    ConntrackEvent, ConntrackFilter, ConntrackRecord, ConntrackTuple, KernelConntrack,
+    KernelConntrackEvents, TupleProto,
 };
+use palisade_sys::fault;
+use palisade_sys::netns::NetNs;
 use palisade_tables::{CounterValue, Packet};
 
+use super::flow_listing::{FlowListing, ListedFlows};
 use crate::error::DriverError;
 use crate::flow_event::{FlowEvent, FlowEventBatch, FlowPhase};
 
@@ -19,22 +25,49 @@ use crate::flow_event::{FlowEvent, FlowEventBatch, FlowPhase};
 /// for others to come to rest.
 const BATCH: usize = 256;
 
+/// The greatest number of flows of a list, about 300 bytes each. A list with more is incomplete.
+const MAX_LISTED: usize = 100_000;
+
 /// Turns notifications of connection tracking into flow events.
 pub(crate) struct FlowReader {
     events: KernelConntrackEvents,
+    /// The namespace of the connections.
+    netns: NetNs,
     config: Config,
+    listing: FlowListing,
 }
 
 impl FlowReader {
-    pub(crate) fn new(events: KernelConntrackEvents, config: Config) -> Self {
-        FlowReader { events, config }
+    pub(crate) fn new(events: KernelConntrackEvents, netns: &NetNs, config: Config) -> Self {
+        FlowReader {
+            events,
+            netns: netns.clone(),
+            config,
+            listing: FlowListing::default(),
+        }
     }
 
-    /// The events that wait, at least one or a loss if it comes within the time; `None` if there are none.
+    /// The events that wait, at least one, a loss or a snapshot if it comes within the time; `None` if there are none.
     pub(crate) fn next(
         &mut self,
         timeout: Duration,
     ) -> Result<Option<FlowEventBatch>, DriverError> {
+        let end = now().checked_add(timeout);
+        loop {
+            let now = now();
+            let remaining = end.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
+            let limit = self.listing.wait_limit(now).unwrap_or(Duration::MAX);
+            if let Some(batch) = self.read(limit.min(remaining))? {
+                return Ok(Some(batch));
+            }
+            if remaining < limit {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The same, but for a list that is still held back.
+    fn read(&mut self, timeout: Duration) -> Result<Option<FlowEventBatch>, DriverError> {
         let mut batch = FlowEventBatch::default();
         let mut remaining = BATCH;
         let mut event = self.events.next_event(Some(timeout))?;
@@ -44,7 +77,9 @@ impl FlowReader {
                 ConntrackEvent::Ended(record) => (FlowPhase::Ended, record),
             };
             if self.is_judged(&record) {
-                batch.events.push(flow_event(phase, &record));
+                let event = flow_event(phase, &record);
+                self.listing.add_event(&event);
+                batch.events.push(event);
             }
             remaining -= 1;
             if remaining == 0 {
@@ -53,7 +88,16 @@ impl FlowReader {
             event = self.events.next_event(Some(Duration::ZERO))?;
         }
         batch.lost = u64::from(self.events.take_lost()?);
-        let is_quiet = remaining == BATCH && batch.lost == 0;
+        if batch.lost > 0 && !fault::is_injected("open-flows-not-listed") {
+            self.listing.add_loss();
+        }
+        if remaining > 0 {
+            let (netns, config) = (&self.netns, &self.config);
+            // Without a list what was lost stays lost; it is tried again.
+            let list = || list_flows(netns, config).ok();
+            batch.snapshot = self.listing.take(now(), list);
+        }
+        let is_quiet = remaining == BATCH && batch.lost == 0 && batch.snapshot.is_none();
         Ok((!is_quiet).then_some(batch))
     }
 
@@ -62,6 +106,40 @@ impl FlowReader {
         let generation = self.config.generation(record.entry.mark);
         record.entry.zone == 0 && generation >= self.config.least_generation()
     }
+}
+
+/// Lists the flows whose mark has a generation.
+fn list_flows(netns: &NetNs, config: &Config) -> Result<ListedFlows, DriverError> {
+    let least = config.mark(config.least_generation());
+    // Every generation from here on has the highest bit.
+    let filter = ConntrackFilter {
+        mark: Some((least, least)),
+    };
+    let (mut count, mut is_complete) = (0, true);
+    let flows = KernelConntrack::open(netns)?.map_records(&filter, |record| {
+        if record.entry.zone != 0 {
+            return None;
+        }
+        if count == MAX_LISTED {
+            is_complete = false;
+            return None;
+        }
+        count += 1;
+        let event = flow_event(FlowPhase::Began, &record);
+        // A flow that was marked because the generations came round may have been judged or not.
+        let is_stale = config.generation(record.entry.mark) == config.stale_generation();
+        let is_undecided = is_stale || record.entry.is_dying();
+        Some((event.key(), (!is_undecided).then_some(event)))
+    })?;
+    Ok(ListedFlows::new(flows, is_complete))
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "how long notifications are awaited; no event has this time"
+)]
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn flow_event(phase: FlowPhase, record: &ConntrackRecord) -> FlowEvent {
@@ -74,6 +152,7 @@ fn flow_event(phase: FlowPhase, record: &ConntrackRecord) -> FlowEvent {
     let (sent, answered) = (&entry.original, &entry.reply);
     let server = (answered.source, source_port(answered));
     let sent_to = (sent.destination, destination_port(sent));
+    let is_translated = sent_to != server;
     let client = (sent.source, source_port(sent));
     let seen_from = (answered.destination, destination_port(answered));
     let l4 = match sent.proto {
@@ -89,7 +168,7 @@ fn flow_event(phase: FlowPhase, record: &ConntrackRecord) -> FlowEvent {
         output_interface: None,
         source: sent.source,
         destination: server.0,
-        pre_dnat: (sent_to != server).then_some(PreDnat {
+        pre_dnat: is_translated.then_some(PreDnat {
             destination: sent_to.0,
             port: sent_to.1,
         }),

@@ -14,6 +14,7 @@ mod conntrack_marks;
 mod counts;
 mod dns_rules;
 mod error;
+mod flow_listing;
 mod flow_reader;
 mod nat;
 pub mod netlink;
@@ -592,7 +593,7 @@ impl Dataplane for NftDataplane {
 
     fn flow_events(&self) -> Result<Vec<Subscription<FlowEventBatch>>, DriverError> {
         let events = KernelConntrackEvents::open(&self.netns)?;
-        let mut flows = FlowReader::new(events, self.config.clone());
+        let mut flows = FlowReader::new(events, &self.netns, self.config.clone());
         Ok(vec![Subscription::new(move |timeout| flows.next(timeout))])
     }
 }

@@ -112,6 +112,17 @@ impl Place {
             .into()
     }
 
+    /// Sends a packet from each of these ports of a.
+    pub(crate) fn send_from(&self, ports: std::ops::Range<u16>, to: std::net::SocketAddr) {
+        let send = || {
+            for port in ports {
+                let socket = UdpSocket::bind((std::net::IpAddr::from(A), port)).unwrap();
+                socket.send_to(b"x", to).unwrap();
+            }
+        };
+        run_in(&self.a.netns, send).unwrap();
+    }
+
     pub(crate) fn sockets(&self, port: u16) -> (UdpSocket, UdpSocket) {
         let socket = |space: &TestNetNs, address: [u8; 4], port| {
             let socket = run_in(&space.netns, || {

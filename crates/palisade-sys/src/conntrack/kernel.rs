@@ -1,9 +1,9 @@
 //! Connection tracking over ctnetlink.
 
 use super::codec;
-use super::{Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter};
+use super::{Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter, ConntrackRecord};
 use crate::Errno;
-use crate::netlink::{KernelError, OpenError};
+use crate::netlink::{KernelError, OpenError, WireError};
 use crate::netns::NetNs;
 use crate::nfnetlink::{
     KernelNfnetlink, NFNL_SUBSYS_CTNETLINK, NfRequest, NfRequestError, Nfnetlink,
@@ -34,6 +34,51 @@ impl KernelConntrack {
             nfnetlink: KernelNfnetlink::open(netns)?,
         })
     }
+
+    /// What `each` makes of every connection that matches the filter, with what the kernel counted and timed. Nothing
+    /// else of a connection is kept: there may be some hundred thousand. If the kernel repeats the list, `each` is
+    /// called for a connection again.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn map_records<T>(
+        &mut self,
+        filter: &ConntrackFilter,
+        mut each: impl FnMut(ConntrackRecord) -> Option<T>,
+    ) -> Result<Vec<T>, ConntrackError> {
+        let found = self.nfnetlink.dump_each(&list_request(filter)?, |object| {
+            let record = codec::read_record(&object)?;
+            Ok(if filter.matches(&record.entry) {
+                each(record)
+            } else {
+                None
+            })
+        })?;
+        Ok(found)
+    }
+}
+
+/// The request for all connections that match.
+fn list_request(filter: &ConntrackFilter) -> Result<NfRequest, WireError> {
+    NfRequest::new(
+        "listing tracked flows",
+        NFNL_SUBSYS_CTNETLINK,
+        IPCTNL_MSG_CT_GET,
+        libc::AF_UNSPEC as u8,
+        |w| {
+            if let Some((value, mask)) = filter.mark {
+                w.be32(CTA_MARK, value).be32(CTA_MARK_MASK, mask);
+            }
+        },
+    )
+}
+
+impl ConntrackFilter {
+    /// Whether an entry matches: old kernels ignore parts of a filter.
+    fn matches(&self, entry: &ConntrackEntry) -> bool {
+        let is_marked = |(value, mask)| entry.mark & mask == value;
+        self.mark.is_none_or(is_marked)
+    }
 }
 
 impl Conntrack for KernelConntrack {
@@ -55,17 +100,7 @@ impl Conntrack for KernelConntrack {
     }
 
     fn entries(&mut self, filter: &ConntrackFilter) -> Result<Vec<ConntrackEntry>, ConntrackError> {
-        let query = NfRequest::new(
-            "listing tracked flows",
-            NFNL_SUBSYS_CTNETLINK,
-            IPCTNL_MSG_CT_GET,
-            libc::AF_UNSPEC as u8,
-            |w| {
-                if let Some((value, mask)) = filter.mark {
-                    w.be32(CTA_MARK, value).be32(CTA_MARK_MASK, mask);
-                }
-            },
-        )?;
+        let query = list_request(filter)?;
         let mut flows = Vec::new();
         for object in self.nfnetlink.dump(&query)? {
             let flow = codec::read_entry(&object).map_err(|error| NfRequestError {
@@ -73,8 +108,7 @@ impl Conntrack for KernelConntrack {
                 netns: self.nfnetlink.netns().to_owned(),
                 error: KernelError::from(error),
             })?;
-            // Old kernels ignore parts of the filter.
-            if filter.mark.is_none_or(|(v, m)| flow.mark & m == v) {
+            if filter.matches(&flow) {
                 flows.push(flow);
             }
         }

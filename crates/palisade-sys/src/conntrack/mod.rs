@@ -93,6 +93,16 @@ pub struct ConntrackEntry {
     pub timeout: Option<u32>,
 }
 
+impl ConntrackEntry {
+    /// Whether it is being removed: its end is told already, or will be.
+    #[must_use]
+    pub fn is_dying(&self) -> bool {
+        /// `IPS_DYING`, in `linux/netfilter/nf_conntrack_common.h`.
+        const IPS_DYING: u32 = 1 << 9;
+        self.status & IPS_DYING != 0
+    }
+}
+
 /// What one direction of a connection carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficCount {

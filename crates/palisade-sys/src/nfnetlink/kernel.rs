@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Errno;
 use crate::netlink::{
-    KernelError, NetlinkFamily, NetlinkMessage, NetlinkSocket, OpenError, decode_error,
+    KernelError, NetlinkFamily, NetlinkMessage, NetlinkSocket, OpenError, WireError, decode_error,
 };
 use crate::netns::NetNs;
 
@@ -34,6 +34,20 @@ impl KernelNfnetlink {
     #[must_use]
     pub fn netns(&self) -> &str {
         self.socket.netns()
+    }
+
+    /// Requests all objects, and collects what `each` makes of them; the objects themselves are not kept.
+    pub(crate) fn dump_each<T>(
+        &mut self,
+        query: &NfRequest,
+        mut each: impl FnMut(NfMessage) -> Result<Option<T>, WireError>,
+    ) -> Result<Vec<T>, NfRequestError> {
+        let found = self.socket.dump(
+            query.message_type(),
+            |out| query.write(out),
+            |message| each(NfMessage::read(message.kind, &message.payload)?),
+        );
+        found.map_err(|error| self.request_error(&query.description, error))
     }
 
     fn request_error(&self, what: &str, error: KernelError) -> NfRequestError {
@@ -120,12 +134,7 @@ impl Nfnetlink for KernelNfnetlink {
     }
 
     fn dump(&mut self, query: &NfRequest) -> Result<Vec<NfMessage>, NfRequestError> {
-        let found = self.socket.dump(
-            query.message_type(),
-            |out| query.write(out),
-            |message| NfMessage::read(message.kind, &message.payload).map(Some),
-        );
-        found.map_err(|error| self.request_error(&query.description, error))
+        self.dump_each(query, |object| Ok(Some(object)))
     }
 
     fn get(&mut self, query: &NfRequest) -> Result<Option<NfMessage>, NfRequestError> {

@@ -26,6 +26,7 @@ mod encapsulation;
 mod enforcement;
 mod etcd;
 mod failures;
+mod flow_loss;
 mod flow_program;
 mod flows;
 mod guest;

@@ -1,0 +1,301 @@
+//! The flows that have begun and not ended, as far as it is known.
+//!
+//! Promises: a flow is told once as begun and once as ended, whatever the dataplane repeats. After a loss the flows that
+//! the dataplane lists are compared with those that are known: one whose begin was lost is told as begun, one whose end
+//! was lost as ended. The record of an end has the names and the rules of its begin, if that was told. Memory is bounded.
+//!
+//! Never: judges, or makes the record of a begin.
+
+use palisade_api::{FlowRecord, FlowState, FlowTraffic};
+use palisade_dataplane::{FlowEvent, FlowPhase, FlowSnapshot, OpenFlowKey};
+use palisade_node::clock::rfc3339_micros;
+use palisade_tables::CounterValue;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The greatest number of open flows whose records are remembered, about 1 KB each. The end of any other is attributed
+/// by the tables of its end.
+const MAX_RECORDS: usize = 20_000;
+
+/// The greatest number of further open flows that are known, about 80 bytes each.
+const MAX_OTHERS: usize = 100_000;
+
+/// The flows of one subscription that have begun and not ended.
+#[derive(Default)]
+pub(super) struct OpenFlows {
+    /// The records of their begins: the rules that let a flow pass are those of its begin, when its ends existed.
+    records: BTreeMap<OpenFlowKey, FlowRecord>,
+    /// Further flows, whose begin was told.
+    others: BTreeSet<OpenFlowKey>,
+    /// Whether there may be open flows that were told and are not known.
+    is_incomplete: bool,
+}
+
+impl OpenFlows {
+    /// The record to be told of an event, if there is one; `new` makes it from the event alone.
+    pub(super) fn record(
+        &mut self,
+        event: &FlowEvent,
+        now: Duration,
+        new: impl FnOnce() -> FlowRecord,
+    ) -> Option<FlowRecord> {
+        let key = event.key();
+        match event.phase {
+            FlowPhase::Began => {
+                if self.is_known(&key) {
+                    return None;
+                }
+                let record = new();
+                self.insert(key, &record);
+                Some(record)
+            }
+            FlowPhase::Ended => {
+                self.others.remove(&key);
+                Some(match self.records.remove(&key) {
+                    Some(begun) => FlowRecord {
+                        // The kernel's own time of the begin is told with the end only.
+                        began: event.began.map(rfc3339_micros).or(begun.began.clone()),
+                        traffic: event.traffic.map(flow_traffic),
+                        ..ended_record(begun, event.ended.unwrap_or(now))
+                    },
+                    None => new(),
+                })
+            }
+        }
+    }
+
+    /// Forgets the flows that a snapshot has not: the records of those to be told as ended. What they carried is not
+    /// known.
+    pub(super) fn take_gone(&mut self, snapshot: &FlowSnapshot, now: Duration) -> Vec<FlowRecord> {
+        if !snapshot.is_complete {
+            return Vec::new();
+        }
+        let open = snapshot.open.iter().map(FlowEvent::key);
+        let listed: BTreeSet<OpenFlowKey> =
+            open.chain(snapshot.undecided.iter().copied()).collect();
+        self.others.retain(|key| listed.contains(key));
+        let gone = self.records.extract_if(.., |key, _| !listed.contains(key));
+        gone.map(|(_, begun)| FlowRecord {
+            traffic: None,
+            ..ended_record(begun, now)
+        })
+        .collect()
+    }
+
+    /// The flows of a snapshot whose begin was not told. If there may be flows that were told and are not known, there
+    /// are none, and all are known from now on.
+    pub(super) fn missed<'a>(&mut self, snapshot: &'a FlowSnapshot) -> Vec<&'a FlowEvent> {
+        let was_incomplete = self.is_incomplete;
+        self.is_incomplete &= !snapshot.is_complete;
+        let open = snapshot.open.iter();
+        let unknown: Vec<&FlowEvent> = open.filter(|event| !self.is_known(&event.key())).collect();
+        if !was_incomplete {
+            return unknown;
+        }
+        for event in unknown {
+            self.insert_other(event.key());
+        }
+        Vec::new()
+    }
+
+    fn is_known(&self, key: &OpenFlowKey) -> bool {
+        self.records.contains_key(key) || self.others.contains(key)
+    }
+
+    fn insert(&mut self, key: OpenFlowKey, record: &FlowRecord) {
+        if self.records.len() < MAX_RECORDS {
+            self.records.insert(key, record.clone());
+        } else {
+            self.insert_other(key);
+        }
+    }
+
+    fn insert_other(&mut self, key: OpenFlowKey) {
+        if self.others.len() < MAX_OTHERS {
+            self.others.insert(key);
+        } else {
+            self.is_incomplete = true;
+        }
+    }
+}
+
+fn ended_record(begun: FlowRecord, ended: Duration) -> FlowRecord {
+    FlowRecord {
+        state: FlowState::Ended,
+        ended: Some(rfc3339_micros(ended)),
+        ..begun
+    }
+}
+
+pub(super) fn flow_traffic([sent, received]: [CounterValue; 2]) -> FlowTraffic {
+    FlowTraffic {
+        packets_sent: sent.packets,
+        bytes_sent: sent.bytes,
+        packets_received: received.packets,
+        bytes_received: received.bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_api::{MonitorEndpoint, ProtocolName};
+    use palisade_model::{L4, Protocol};
+    use palisade_tables::Packet;
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn event(number: u32, phase: FlowPhase) -> FlowEvent {
+        FlowEvent {
+            number,
+            phase,
+            first: Packet {
+                input_interface: None,
+                output_interface: None,
+                source: [10, 0, 0, 1].into(),
+                destination: [10, 0, 0, 2].into(),
+                pre_dnat: None,
+                protocol: Protocol::UDP,
+                l4: L4::None,
+            },
+            translated_source: None,
+            began: None,
+            ended: None,
+            traffic: Some([CounterValue::default(); 2]),
+        }
+    }
+
+    fn began(number: u32) -> FlowEvent {
+        event(number, FlowPhase::Began)
+    }
+
+    /// A record that names its flow by the port of its source.
+    fn record(number: u32, state: FlowState) -> FlowRecord {
+        FlowRecord {
+            api_version: String::new(),
+            state,
+            began: Some("T0".to_owned()),
+            ended: None,
+            source: MonitorEndpoint {
+                port: u16::try_from(number).ok(),
+                ..MonitorEndpoint::default()
+            },
+            destination: MonitorEndpoint::default(),
+            translation: None,
+            protocol: ProtocolName::Udp,
+            icmp: None,
+            egress: None,
+            ingress: None,
+            traffic: Some(flow_traffic([CounterValue::default(); 2])),
+        }
+    }
+
+    /// What is told of an event: the number and the state; `new` of an end is one whose begin is not known.
+    fn report(flows: &mut OpenFlows, event: &FlowEvent) -> Option<(u16, FlowState)> {
+        let state = match event.phase {
+            FlowPhase::Began => FlowState::Began,
+            FlowPhase::Ended => FlowState::Ended,
+        };
+        let line = flows.record(event, NOW, || record(event.number, state))?;
+        Some((line.source.port?, line.state))
+    }
+
+    fn listed(numbers: &[u32], undecided: &[u32], is_complete: bool) -> FlowSnapshot {
+        FlowSnapshot {
+            open: numbers.iter().map(|number| began(*number)).collect(),
+            undecided: undecided
+                .iter()
+                .map(|number| began(*number).key())
+                .collect(),
+            is_complete,
+        }
+    }
+
+    /// What a snapshot has told: the flows that are gone, and those that began.
+    fn reconcile(flows: &mut OpenFlows, snapshot: &FlowSnapshot) -> (Vec<u16>, Vec<u32>) {
+        let gone = flows.take_gone(snapshot, NOW);
+        for record in &gone {
+            assert_eq!(record.state, FlowState::Ended);
+            assert_eq!(record.ended, Some(rfc3339_micros(NOW)));
+            assert_eq!(record.began.as_deref(), Some("T0"), "that of its begin");
+            assert_eq!(record.traffic, None, "not known");
+        }
+        let missed = flows.missed(snapshot);
+        let missed = missed.into_iter().map(|event| {
+            assert!(report(flows, event).is_some());
+            event.number
+        });
+        let missed = missed.collect();
+        let gone = gone.iter().filter_map(|record| record.source.port);
+        (gone.collect(), missed)
+    }
+
+    #[test]
+    fn a_flow_is_told_once_at_its_begin_and_once_at_its_end() {
+        let mut flows = OpenFlows::default();
+        assert_eq!(report(&mut flows, &began(1)), Some((1, FlowState::Began)));
+        assert_eq!(report(&mut flows, &began(1)), None, "repeated");
+        let end = event(1, FlowPhase::Ended);
+        assert_eq!(report(&mut flows, &end), Some((1, FlowState::Ended)));
+        // Another flow has its number later.
+        assert_eq!(report(&mut flows, &began(1)), Some((1, FlowState::Began)));
+        let unseen = event(7, FlowPhase::Ended);
+        assert_eq!(report(&mut flows, &unseen), Some((7, FlowState::Ended)));
+    }
+
+    #[test]
+    fn after_a_loss_flows_are_told_whose_begin_or_end_was_lost() {
+        let mut flows = OpenFlows::default();
+        for number in [1, 2, 3, 4] {
+            report(&mut flows, &began(number));
+        }
+        // 2 has ended, 5 has begun; 3 is ending, and 6 may not be judged.
+        let snapshot = listed(&[1, 4, 5], &[3, 6], true);
+        assert_eq!(reconcile(&mut flows, &snapshot), (vec![2], vec![5]));
+        assert_eq!(reconcile(&mut flows, &snapshot), (vec![], vec![]), "once");
+        assert_eq!(report(&mut flows, &began(5)), None, "the list had it");
+        for number in [1, 3, 4, 5] {
+            let end = event(number, FlowPhase::Ended);
+            assert!(report(&mut flows, &end).is_some());
+        }
+        let empty = listed(&[], &[], true);
+        assert_eq!(reconcile(&mut flows, &empty), (vec![], vec![]));
+    }
+
+    #[test]
+    fn an_incomplete_list_ends_nothing() {
+        let mut flows = OpenFlows::default();
+        report(&mut flows, &began(1));
+        let snapshot = listed(&[2], &[], false);
+        assert_eq!(reconcile(&mut flows, &snapshot), (vec![], vec![2]));
+    }
+
+    #[test]
+    fn flows_that_are_not_remembered_are_not_told_again() {
+        let mut flows = OpenFlows::default();
+        let most = u32::try_from(MAX_RECORDS + MAX_OTHERS).unwrap();
+        for number in 0..=most {
+            assert!(
+                flows
+                    .record(&began(number), NOW, || record(0, FlowState::Began))
+                    .is_some()
+            );
+        }
+        assert_eq!(
+            (flows.records.len(), flows.others.len()),
+            (MAX_RECORDS, MAX_OTHERS)
+        );
+        // One is known no longer, and which one is not known.
+        let unknown = listed(&[most, most + 1], &[], true);
+        flows.take_gone(&unknown, NOW);
+        assert!(flows.missed(&unknown).is_empty());
+        assert!(!flows.is_incomplete && flows.others.len() == 2);
+        let missed = listed(&[most, most + 1, most + 2], &[], true);
+        let missed: Vec<u32> = flows
+            .missed(&missed)
+            .iter()
+            .map(|flow| flow.number)
+            .collect();
+        assert_eq!(missed, [most + 2]);
+    }
+}
