@@ -152,7 +152,7 @@ fn flow_event(phase: FlowPhase, record: &ConntrackRecord) -> FlowEvent {
     let (sent, answered) = (&entry.original, &entry.reply);
     let server = (answered.source, source_port(answered));
     let sent_to = (sent.destination, destination_port(sent));
-    let is_translated = sent_to != server;
+    let is_translated = sent_to != server && !fault::is_injected("flow-as-translated");
     let client = (sent.source, source_port(sent));
     let seen_from = (answered.destination, destination_port(answered));
     let l4 = match sent.proto {

@@ -1,13 +1,16 @@
 //! A random program of traffic: every flow that passes is told once when it begins and once when it ends, with the rule
-//! of each end; no other flow is. What passes, and by which rule, the test reads from the policies below by itself.
+//! of each end, what audit says of it, and how its addresses are translated; no other flow is. What passes, and by which
+//! rule, the test reads from the policies below by itself.
 //!
-//! `LOAD_FLOWS` sets the number of flows.
+//! The ends are three workloads, the outside and the host. The host translates a Service to a workload, as another
+//! program would, and the agent masquerades what workloads send outside. `LOAD_FLOWS` sets the number of flows.
 
-use crate::agent::Agent;
 use crate::agent::shop::{ADDRESSES, NAMES, Shop, address, policy};
+use crate::agent::site::NODE;
+use crate::agent::{Agent, nft};
 use crate::monitor::Following;
 use palisade_generators::seeds;
-use palisade_testkit::lab::{OUTSIDE_ADDRESSES, ProbeFlow, ProbeL4};
+use palisade_testkit::lab::{HOST_ADDRESSES, NodeId, OUTSIDE_ADDRESSES, ProbeFlow, ProbeL4};
 use palisade_testkit::need_root;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -22,8 +25,13 @@ const BATCH: usize = 400;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long no further line is awaited.
 const QUIET: Duration = Duration::from_millis(300);
-/// The number that [`ends`] have for the outside.
+/// The numbers of the workload that the Service leads to, of the outside and of the host.
+const DB_END: usize = 2;
 const OUTSIDE: usize = 3;
+const HOST: usize = 4;
+/// The Service's addresses, and its port, which is translated to port 8080 of db.
+const SERVICE: [&str; 2] = ["10.96.0.10", "fd96::10"];
+const SERVICE_PORT: u16 = 80;
 
 const DB: &str = "  ingress:
   - from: [{podSelector: {matchLabels: {app: web}}}]
@@ -37,6 +45,25 @@ const WEB: &str = "  policyTypes: [Egress]
     ports: [{protocol: UDP, port: 53}]
   - to: [{podSelector: {matchLabels: {app: db}}}]
 ";
+/// In audit: it denies nothing.
+const API: &str = "  ingress:
+  - from: [{podSelector: {matchLabels: {app: web}}}]
+    ports: [{protocol: UDP, port: 53}]
+";
+/// The node's own traffic with the outside.
+const NODES: &str = "
+apiVersion: cilium.io/v2
+kind: CiliumClusterwideNetworkPolicy
+metadata: {name: nodes}
+spec:
+  nodeSelector: {}
+  ingress:
+  - fromEntities: [all]
+    toPorts: [{ports: [{port: '8080', protocol: TCP}]}]
+  egress:
+  - toEntities: [all]
+    toPorts: [{ports: [{port: '9', protocol: TCP}]}]
+";
 
 /// A protocol of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +74,8 @@ enum Sent {
     Echo,
 }
 
-/// What the program sends: numbers of the ends, the family (0 for IPv4), the protocol and the port.
+/// What the program sends: numbers of the ends, the family (0 for IPv4), the protocol, the port where it arrives, and
+/// whether it is sent to the Service.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     from: usize,
@@ -55,74 +83,136 @@ struct Step {
     family: usize,
     sent: Sent,
     port: u16,
+    to_service: bool,
 }
 
-/// What lets a flow pass at an end: the policy and the rule's index, or the profile; `None` where nothing judges it.
-type Passed = Option<(&'static str, Option<u64>)>;
+/// What lets a flow pass at an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Passed {
+    /// The policy and the rule's index, or the profile; `None` where nothing judges it.
+    rule: Option<(&'static str, Option<u64>)>,
+    /// The verdict if nothing were in audit, where anything is.
+    audit: Option<&'static str>,
+}
 
+/// Where nothing judges.
+const UNJUDGED: Passed = Passed {
+    rule: None,
+    audit: None,
+};
 /// The profile of what no policy selects.
-const PROFILE: Passed = Some(("palisade.allow-all", Some(0)));
+const PROFILE: Passed = Passed::by("palisade.allow-all", 0);
+
+impl Passed {
+    const fn by(name: &'static str, index: u64) -> Self {
+        Passed {
+            rule: Some((name, Some(index))),
+            audit: None,
+        }
+    }
+}
 
 impl Step {
     fn random(random: &mut SmallRng) -> Self {
-        let from = random.random_range(0..=OUTSIDE);
-        let others: Vec<usize> = (0..OUTSIDE).filter(|to| *to != from).collect();
+        let from = random.random_range(0..=HOST);
+        let others: Vec<usize> = (0..=HOST)
+            .filter(|to| match from {
+                // What the host sends to workloads is judged by no policy, and so not told.
+                HOST => *to == OUTSIDE,
+                _ => *to != from,
+            })
+            .collect();
+        let to = *others.choose(random).unwrap();
+        let sent = *[Sent::Tcp, Sent::Udp, Sent::Sctp, Sent::Echo]
+            .choose(random)
+            .unwrap();
+        let to_service = to == DB_END && sent != Sent::Echo && random.random_bool(0.4);
+        // DNS of the host is a failsafe, which no policy judges.
+        let ports = if from == HOST {
+            &[8080, 8085, 9][..]
+        } else {
+            &[53, 8080, 8085, 9][..]
+        };
         Step {
             from,
-            to: *others.choose(random).unwrap(),
+            to,
             family: random.random_range(0..2),
-            sent: *[Sent::Tcp, Sent::Udp, Sent::Sctp, Sent::Echo]
-                .choose(random)
-                .unwrap(),
-            port: *[53, 8080, 8085, 9].choose(random).unwrap(),
+            sent,
+            port: if to_service {
+                8080
+            } else {
+                *ports.choose(random).unwrap()
+            },
+            to_service,
         }
     }
 
     /// What lets it leave, and what lets it arrive; `None` if it is denied.
     fn passes(self) -> Option<[Passed; 2]> {
-        let Step {
-            from,
-            to,
-            family,
-            sent,
-            port,
-        } = self;
-        let egress = match (NAMES.get(from), NAMES[to]) {
-            (None, _) => None,
-            (Some(&"web"), "api") => match (sent, port) {
-                (Sent::Udp, 53) => Some(("web", Some(0))),
-                _ => return None,
-            },
-            (Some(&"web"), _) => Some(("web", Some(1))),
-            (Some(_), _) => PROFILE,
-        };
-        let ingress = match (NAMES[to], NAMES.get(from), sent, port) {
-            ("db", Some(&"web"), Sent::Tcp | Sent::Sctp, 8080) => Some(("db", Some(0))),
-            ("db", Some(&"web"), Sent::Udp, 8080..=8090) => Some(("db", Some(1))),
-            // A network of IPv4 addresses has no IPv6 address.
-            ("db", _, Sent::Udp, 8080..=8090) if family == 0 => Some(("db", Some(1))),
-            ("db", ..) => return None,
-            _ => PROFILE,
-        };
-        Some([egress, ingress])
+        Some([self.leaves()?, self.arrives()?])
     }
 
-    fn source(self) -> String {
-        match ADDRESSES.get(self.from) {
-            Some(addresses) => addresses[self.family].to_owned(),
-            None => OUTSIDE_ADDRESSES[4 * self.family].to_string(),
+    fn leaves(self) -> Option<Passed> {
+        match (NAMES.get(self.from), NAMES.get(self.to)) {
+            (Some(&"web"), Some(&"api")) => match (self.sent, self.port) {
+                (Sent::Udp, 53) => Some(Passed::by("web", 0)),
+                _ => None,
+            },
+            (Some(&"web"), Some(_)) => Some(Passed::by("web", 1)),
+            (Some(&"web"), None) => None,
+            (Some(_), _) => Some(PROFILE),
+            (None, _) if self.from == OUTSIDE => Some(UNJUDGED),
+            (None, _) => match (self.sent, self.port) {
+                (Sent::Tcp, 9) => Some(Passed::by("nodes", 0)),
+                _ => None,
+            },
         }
     }
 
-    fn destination(self) -> &'static str {
-        ADDRESSES[self.to][self.family]
+    fn arrives(self) -> Option<Passed> {
+        let (from, sent, port) = (NAMES.get(self.from), self.sent, self.port);
+        match (NAMES.get(self.to), from, sent, port) {
+            (Some(&"db"), Some(&"web"), Sent::Tcp | Sent::Sctp, 8080) => Some(Passed::by("db", 0)),
+            (Some(&"db"), Some(&"web"), Sent::Udp, 8080..=8090) => Some(Passed::by("db", 1)),
+            // A network of IPv4 addresses has no IPv6 address.
+            (Some(&"db"), _, Sent::Udp, 8080..=8090) if self.family == 0 => {
+                Some(Passed::by("db", 1))
+            }
+            (Some(&"db"), ..) => None,
+            (Some(&"api"), Some(&"web"), Sent::Udp, 53) => Some(Passed {
+                audit: Some("Allowed"),
+                ..PROFILE
+            }),
+            (Some(&"api"), ..) => Some(Passed {
+                audit: Some("Denied"),
+                ..PROFILE
+            }),
+            (Some(_), ..) => Some(PROFILE),
+            (None, ..) if self.to == OUTSIDE => Some(UNJUDGED),
+            // The interface of a workload is none of the host's.
+            (None, Some(_), ..) => Some(UNJUDGED),
+            (None, None, Sent::Tcp, 8080) => Some(Passed::by("nodes", 0)),
+            (None, None, ..) => None,
+        }
+    }
+
+    fn source(self) -> String {
+        end_address(self.from, self.family)
+    }
+
+    fn destination(self) -> String {
+        end_address(self.to, self.family)
     }
 
     fn probe(self, shop: &Shop, source_port: u16) -> ProbeFlow {
-        let (port, source_port) = (self.port, Some(source_port));
-        let from = (shop.pods.get(self.from).copied()).unwrap_or_else(|| shop.lab.outside());
-        let (to, receiver) = (address(self.destination()), shop.pods[self.to]);
-        let echo = ProbeFlow::echo(from, to, receiver);
+        let (to, port) = if self.to_service {
+            (SERVICE[self.family].to_owned(), SERVICE_PORT)
+        } else {
+            (self.destination(), self.port)
+        };
+        let source_port = Some(source_port);
+        let [from, receiver] = [self.from, self.to].map(|end| node(shop, end));
+        let echo = ProbeFlow::echo(from, address(&to), receiver);
         ProbeFlow {
             l4: match self.sent {
                 Sent::Tcp => ProbeL4::Tcp { source_port, port },
@@ -137,6 +227,7 @@ impl Step {
     /// The line that it is to be told with, but for its times.
     fn line(self, source_port: u16, [egress, ingress]: [Passed; 2]) -> String {
         let name = |end: usize| NAMES.get(end).copied();
+        let node = |end: usize| (end == HOST).then_some(NODE);
         let (protocol, ports) = match (self.sent, self.family) {
             (Sent::Tcp, _) => ("TCP", Some((source_port, self.port))),
             (Sent::Udp, _) => ("UDP", Some((source_port, self.port))),
@@ -144,35 +235,73 @@ impl Step {
             (Sent::Echo, 0) => ("ICMP", None),
             (Sent::Echo, _) => ("ICMPv6", None),
         };
+        let service = (self.to_service).then(|| (SERVICE[self.family], Some(SERVICE_PORT)));
+        // The port stays, since no two flows of a batch have one.
+        let is_masqueraded = self.from < OUTSIDE && self.to == OUTSIDE;
+        let masqueraded = is_masqueraded.then(|| {
+            let address = end_address(HOST, self.family);
+            (address, ports.map(|(source, _)| source))
+        });
         let ports = (ports.map(|(port, _)| port), ports.map(|(_, port)| port));
         format!(
-            "{protocol} {:?} {} {:?} -> {:?} {} {:?} {egress:?} {ingress:?}",
+            "{protocol} {:?} {:?} {} {:?} -> {:?} {:?} {} {:?} {service:?} {masqueraded:?} {egress:?} {ingress:?}",
             name(self.from),
+            node(self.from),
             self.source(),
             ports.0,
             name(self.to),
+            node(self.to),
             self.destination(),
             ports.1,
         )
     }
 }
 
+fn end_address(end: usize, family: usize) -> String {
+    match end {
+        HOST => HOST_ADDRESSES[family].to_string(),
+        OUTSIDE => OUTSIDE_ADDRESSES[4 * family].to_string(),
+        _ => ADDRESSES[end][family].to_owned(),
+    }
+}
+
+fn node(shop: &Shop, end: usize) -> NodeId {
+    match end {
+        HOST => shop.lab.host(),
+        OUTSIDE => shop.lab.outside(),
+        _ => shop.pods[end],
+    }
+}
+
 /// A line as [`Step::line`] has it.
 fn told_line(flow: &Value) -> String {
     let passed = |direction: &str| {
-        let rule = flow[direction].get("rule")?;
-        Some((rule["name"].as_str().unwrap(), rule["index"].as_u64()))
+        let decision = &flow[direction];
+        let rule = decision.get("rule").map(|rule| {
+            let name = rule["name"].as_str().unwrap();
+            (name, rule["index"].as_u64())
+        });
+        let audit = decision["audit"]["verdict"].as_str();
+        format!("Passed {{ rule: {rule:?}, audit: {audit:?} }}")
     };
     let port = |end: &str| flow[end]["port"].as_u64();
+    let translated = |end: &str| {
+        let end = flow["translation"].get(end)?;
+        Some((end["address"].as_str().unwrap(), end["port"].as_u64()))
+    };
     format!(
-        "{} {:?} {} {:?} -> {:?} {} {:?} {:?} {:?}",
+        "{} {:?} {:?} {} {:?} -> {:?} {:?} {} {:?} {:?} {:?} {} {}",
         flow["protocol"].as_str().unwrap(),
         flow["source"]["name"].as_str(),
+        flow["source"]["node"].as_str(),
         flow["source"]["address"].as_str().unwrap(),
         port("source"),
         flow["destination"]["name"].as_str(),
+        flow["destination"]["node"].as_str(),
         flow["destination"]["address"].as_str().unwrap(),
         port("destination"),
+        translated("originalDestination"),
+        translated("translatedSource"),
         passed("egress"),
         passed("ingress"),
     )
@@ -234,6 +363,50 @@ fn send(shop: &Shop, following: &Following, steps: &[Step], counts: &mut Counts)
     );
 }
 
+/// The shop with its policies, the Service, and what translates.
+fn open_shop() -> Shop {
+    let agent = Agent::new().with(&["--flows", "on", "--node-name", NODE]);
+    let agent = agent.with(&["--masquerade", "outside"]);
+    let shop = Shop::under(agent, "program");
+    let [v4, v6] = HOST_ADDRESSES;
+    let own = format!(
+        "{{apiVersion: v1, kind: Node, metadata: {{name: {NODE}}}, status: {{addresses: [\
+         {{type: InternalIP, address: '{v4}'}}, {{type: InternalIP, address: '{v6}'}}]}}}}\n"
+    );
+    let audited = policy("api", "api", API).replace(
+        "namespace: shop}",
+        "namespace: shop, annotations: {palisade.dev/mode: audit}}",
+    );
+    for (name, text) in [
+        ("node.yaml", own.as_str()),
+        ("nodes.yaml", NODES),
+        ("db.yaml", policy("db", "db", DB).as_str()),
+        ("web.yaml", policy("web", "web", WEB).as_str()),
+        ("api.yaml", audited.as_str()),
+    ] {
+        shop.agent.apply(name, text);
+    }
+    let mut rules = "add table inet services\n\
+        add chain inet services in { type nat hook prerouting priority dstnat; }\n"
+        .to_owned();
+    for (family, address, to) in [
+        ("ip", SERVICE[0], format!("{}:8080", ADDRESSES[DB_END][0])),
+        (
+            "ip6",
+            SERVICE[1],
+            format!("[{}]:8080", ADDRESSES[DB_END][1]),
+        ),
+    ] {
+        for protocol in ["tcp", "udp", "sctp"] {
+            rules += &format!(
+                "add rule inet services in {family} daddr {address} {protocol} dport {SERVICE_PORT} dnat {family} to {to}\n"
+            );
+        }
+    }
+    nft(&shop.lab, &rules);
+    shop
+}
+
 #[test]
 fn flows_of_a_random_program_are_told_once() {
     if !need_root() {
@@ -243,23 +416,25 @@ fn flows_of_a_random_program_are_told_once() {
     let flows: usize = asked
         .filter(|text| !text.is_empty())
         .map_or(3_200, |text| text.parse().unwrap());
-    let shop = Shop::under(Agent::new().with(&["--flows", "on"]), "program");
-    shop.agent.apply("db.yaml", &policy("db", "db", DB));
-    shop.agent.apply("web.yaml", &policy("web", "web", WEB));
+    let shop = open_shop();
     let following = Following::start(&shop, &["--flows"]);
     wait_until_told(&shop, &following);
     let seeds = seeds(1);
-    let mut passed = 0;
+    let (mut passed, mut translated) = (0, 0);
     for seed in &seeds {
         let mut random = SmallRng::seed_from_u64(*seed);
         for _ in 0..flows.div_ceil(BATCH * seeds.len()) {
             let steps: Vec<Step> = (0..BATCH).map(|_| Step::random(&mut random)).collect();
             send(&shop, &following, &steps, &mut Counts::new());
-            passed += steps.iter().filter(|step| step.passes().is_some()).count();
+            let passing = steps.iter().filter(|step| step.passes().is_some());
+            passed += passing.clone().count();
+            let is_translated =
+                |step: &&Step| step.to_service || step.from < OUTSIDE && step.to == OUTSIDE;
+            translated += passing.filter(is_translated).count();
         }
     }
     println!(
-        "account: flows: a random program, {flows} flows: {passed} passed, each told once at its begin and at its end, none lost"
+        "account: flows: a random program, {flows} flows: {passed} passed, {translated} of them translated, each told once at its begin and at its end, none lost"
     );
 }
 
@@ -272,6 +447,7 @@ fn wait_until_told(shop: &Shop, following: &Following) {
         family: 0,
         sent: Sent::Udp,
         port: 9,
+        to_service: false,
     };
     loop {
         assert_eq!(shop.arrives(&[step.probe(shop, 9_999)]), [true]);
