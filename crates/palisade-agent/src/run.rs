@@ -31,7 +31,7 @@ use palisade_config::Config;
 use palisade_dataplane::{Dataplane, FlowEventBatch, PacketReportBatch, Subscription, TamperEvent};
 use palisade_effective::SourceNumber;
 use palisade_enforcer::policy_subsystem::element_budget;
-use palisade_monitor::flow_watch::follow_flows;
+use palisade_monitor::flow_watch::FollowedFlows;
 use palisade_monitor::packet_queue::follow_packets;
 use palisade_network::forwarding::sysctls::sysctl_directory;
 use palisade_network::network_driver::{HostDrivers, NetworkDriverError};
@@ -224,9 +224,11 @@ impl Watches {
             spawn_thread("packet-watch", follow)?;
         }
         for flows in self.flow_events {
-            let monitor = core.monitor().clone();
+            let followed = FollowedFlows::new(core.monitor().clone());
+            let open = followed.clone();
             // Not supervised, for the same reason.
-            spawn_thread("flow-watch", move || follow_flows(flows, &monitor))?;
+            spawn_thread("flow-watch", move || followed.follow(flows))?;
+            spawn_thread("flow-judge", move || open.judge_again())?;
         }
         let to_core = handle.clone();
         supervisor

@@ -16,7 +16,7 @@ use palisade_model::{EndpointId, Str};
 use palisade_tables::{PastTables, Tables};
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 /// The label of closed interfaces.
@@ -36,6 +36,11 @@ impl PolicyState {
     /// The tables, which the kernel holds unless a flush is in progress or has failed.
     pub fn tables(&self) -> &Tables {
         self.engine.tables()
+    }
+
+    /// Whether the kernel holds the tables: no write is in progress, and none has failed.
+    pub fn is_realised(&self) -> bool {
+        !self.history.is_flush_in_progress()
     }
 
     /// The states of the tables that may have evaluated a packet at a time, the most likely first, with their
@@ -68,27 +73,55 @@ impl PolicyState {
 
 /// The state that the core shares.
 #[derive(Clone)]
-pub struct SharedPolicy(Arc<RwLock<PolicyState>>);
+pub struct SharedPolicy {
+    state: Arc<RwLock<PolicyState>>,
+    writes: Arc<PolicyWrites>,
+}
+
+/// How often the kernel's policy was changed, for those who wait for it.
+#[derive(Default)]
+struct PolicyWrites {
+    count: Mutex<u64>,
+    is_changed: Condvar,
+}
 
 impl SharedPolicy {
     /// The state of this engine, with nothing in the kernel.
     pub(crate) fn new(engine: Engine) -> Self {
-        SharedPolicy(Arc::new(RwLock::new(PolicyState {
-            engine,
-            history: FlushHistory::default(),
-            realised_revision: 0,
-        })))
+        SharedPolicy {
+            state: Arc::new(RwLock::new(PolicyState {
+                engine,
+                history: FlushHistory::default(),
+                realised_revision: 0,
+            })),
+            writes: Arc::default(),
+        }
+    }
+
+    /// Waits until the kernel's policy has been changed more often than this; how often it was.
+    pub fn wait_for_write(&self, known: u64) -> u64 {
+        let writes = &self.writes;
+        let count = writes.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = writes.is_changed.wait_while(count, |count| *count <= known);
+        *changed.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those who wait for a change of the kernel's policy.
+    pub(crate) fn announce_write(&self) {
+        let count = self.writes.count.lock();
+        *count.unwrap_or_else(PoisonError::into_inner) += 1;
+        self.writes.is_changed.notify_all();
     }
 
     /// The present state; blocks while the core changes it.
     pub fn read(&self) -> PolicyGuard<'_> {
-        PolicyGuard(self.0.read().unwrap_or_else(PoisonError::into_inner))
+        PolicyGuard(self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The state, to be changed by the core. Blocks until every reader is done.
     pub fn write(&self) -> impl DerefMut<Target = PolicyState> + use<'_> {
         let guard: RwLockWriteGuard<'_, PolicyState> =
-            self.0.write().unwrap_or_else(PoisonError::into_inner);
+            self.state.write().unwrap_or_else(PoisonError::into_inner);
         guard
     }
 }

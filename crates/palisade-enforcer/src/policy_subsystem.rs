@@ -19,6 +19,7 @@ use palisade_model::{HairpinAction, Object, ObjectKey, PolicyId, Update};
 use palisade_node::clock::{Clock, millis};
 use palisade_node::cluster_nodes::own_node_name;
 use palisade_node::subsystem::{ActionOutcome, Subsystem, SubsystemError};
+use palisade_sys::fault;
 use palisade_tables::{Delta, JudgementOptions, Tables, VerdictCause};
 use palisade_text::error_chain;
 use std::collections::{BTreeMap, BTreeSet};
@@ -346,6 +347,9 @@ impl PolicySubsystem {
         state.history.end_flush(since);
         state.realised_revision = revision;
         drop(state);
+        if outcome.writes > 0 && !fault::is_injected("open-flows-not-judged") {
+            self.view.announce_write();
+        }
         let now = self.clock.monotonic();
         self.progress.past_tables_expiry = Some(now + RETENTION);
         for detected_at in self.progress.unrealised_changes.drain(..) {

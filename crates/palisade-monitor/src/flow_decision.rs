@@ -10,7 +10,7 @@
 
 use super::attribution::AuditAttribution;
 use super::event::{AddressWorkload, PacketContext};
-use palisade_api::{FlowDecision, HostStage, PacketReason};
+use palisade_api::{FlowDecision, FlowRecord, HostStage, MonitorEndpoint, PacketReason};
 use palisade_model::{Direction, PolicyStage, Str};
 use palisade_tables::{
     DirectionVerdict, Evaluation, Packet, PastTables, RuleId, Verdict, VerdictCause,
@@ -31,6 +31,16 @@ enum EndKind {
     Host,
     /// Anything else.
     Outside,
+}
+
+/// How the present tables judge a flow that is open.
+pub(super) enum OpenFlowVerdict {
+    /// They do not tell: an end of it is another one now, or the kernel has not all of them yet.
+    Unknown,
+    /// They do not let it pass.
+    Denied,
+    /// What lets it leave its source and reach its destination, as in a record.
+    Passed(Box<[Option<FlowDecision>; 2]>),
 }
 
 /// How tables judge one end of a flow.
@@ -87,19 +97,60 @@ impl PacketContext<'_> {
             self.end_kind(first.destination, receiver.as_ref()),
         ];
         for (tables, revision, stale) in self.state.states_at(at) {
-            let verdicts = [Direction::Egress, Direction::Ingress]
-                .map(|direction| self.end_verdict(&tables, first, direction, &ends));
-            if verdicts.iter().any(|end| matches!(end, EndVerdict::Denied)) {
-                continue;
+            if let Some(decisions) = self.decisions_by(&tables, first, &ends, (revision, stale)) {
+                return decisions;
             }
-            return verdicts.map(|end| match end {
-                EndVerdict::Denied | EndVerdict::Unjudged => None,
-                EndVerdict::Ambiguous => Some(unknown_decision()),
-                EndVerdict::Passed(end) => Some(self.flow_decision(&end, revision, stale)),
-            });
         }
         // Who judges the outside is another host.
         ends.map(|end| (end != EndKind::Outside).then(unknown_decision))
+    }
+
+    /// How the present tables judge a flow that is open; its record has its ends.
+    pub(super) fn judge_again(
+        &self,
+        first: &Packet,
+        record: &FlowRecord,
+        now: Duration,
+    ) -> OpenFlowVerdict {
+        let holders = [first.source, first.destination].map(|end| self.address_holder(end, now));
+        let recorded = [&record.source, &record.destination];
+        let is_same = |(recorded, holder): (&MonitorEndpoint, &Option<AddressWorkload>)| {
+            is_end(recorded, holder.as_ref())
+        };
+        if !self.state.is_realised() || !recorded.into_iter().zip(&holders).all(is_same) {
+            return OpenFlowVerdict::Unknown;
+        }
+        let [sender, receiver] = &holders;
+        let ends = [
+            self.end_kind(first.source, sender.as_ref()),
+            self.end_kind(first.destination, receiver.as_ref()),
+        ];
+        let tables = PastTables::new(self.state.tables(), []);
+        let revision = (self.state.realised_revision, false);
+        match self.decisions_by(&tables, first, &ends, revision) {
+            Some(decisions) => OpenFlowVerdict::Passed(Box::new(decisions)),
+            None => OpenFlowVerdict::Denied,
+        }
+    }
+
+    /// What lets a flow pass by these tables, of a revision that may be past; `None` if they do not.
+    fn decisions_by(
+        &self,
+        tables: &PastTables<'_>,
+        first: &Packet,
+        ends: &[EndKind; 2],
+        (revision, stale): (u64, bool),
+    ) -> Option<[Option<FlowDecision>; 2]> {
+        let verdicts = [Direction::Egress, Direction::Ingress]
+            .map(|direction| self.end_verdict(tables, first, direction, ends));
+        if verdicts.iter().any(|end| matches!(end, EndVerdict::Denied)) {
+            return None;
+        }
+        Some(verdicts.map(|end| match end {
+            EndVerdict::Denied | EndVerdict::Unjudged => None,
+            EndVerdict::Ambiguous => Some(unknown_decision()),
+            EndVerdict::Passed(end) => Some(self.flow_decision(&end, revision, stale)),
+        }))
     }
 
     fn flow_decision(&self, end: &EndCause, revision: u64, stale: bool) -> FlowDecision {
@@ -156,6 +207,18 @@ impl PacketContext<'_> {
         });
         common_verdict(verdicts)
     }
+}
+
+/// Whether the end of a flow is still who it was when the flow began.
+fn is_end(recorded: &MonitorEndpoint, holder: Option<&AddressWorkload>) -> bool {
+    let Some(name) = &recorded.name else {
+        return holder.is_none();
+    };
+    holder.is_some_and(|holder| {
+        holder.endpoint.is_some()
+            && *name == *holder.id.name
+            && recorded.namespace.as_deref() == holder.id.namespace.as_deref()
+    })
 }
 
 fn unknown_decision() -> FlowDecision {

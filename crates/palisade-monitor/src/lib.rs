@@ -184,6 +184,25 @@ impl SharedMonitor {
         }
     }
 
+    /// Judges the flows that are open again, and reports those whose verdict or rules have changed; how long it took.
+    fn judge_open_flows(&self, open: &Mutex<OpenFlows>) -> Duration {
+        let started_at = self.lock().monitor_time();
+        let lock = || open.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = lock().keys();
+        for keys in keys.chunks(PACKETS_PER_READ) {
+            let mut open = lock();
+            self.report_records(|context, now| {
+                let records = keys.iter().flat_map(|key| {
+                    open.judge(key, now, |first, record| {
+                        context.judge_again(first, record, now)
+                    })
+                });
+                records.collect()
+            });
+        }
+        self.lock().monitor_time().saturating_sub(started_at)
+    }
+
     /// Publishes records of flows, which are made with the policy of now.
     fn report_records(
         &self,

@@ -2,14 +2,20 @@
 //!
 //! Promises: a flow is told once as begun and once as ended, whatever the dataplane repeats. After a loss the flows that
 //! the dataplane lists are compared with those that are known: one whose begin was lost is told as begun, one whose end
-//! was lost as ended. The record of an end has the names and the rules of its begin, if that was told. Memory is bounded.
+//! was lost as ended. The record of an end has the names and the rules of its begin, if that was told. If policy changes
+//! while a flow is open, it is told as ended once nothing lets it pass any more, and as begun again by what lets it pass
+//! then. Memory is bounded.
 //!
 //! Never: judges, or makes the record of a begin.
 
-use palisade_api::{FlowRecord, FlowState, FlowTraffic};
+use super::flow_decision::OpenFlowVerdict;
+use palisade_api::{
+    FlowDecision, FlowRecord, FlowState, FlowTraffic, MonitorRule, ObjectRef, PacketReason,
+};
 use palisade_dataplane::{FlowEvent, FlowPhase, FlowSnapshot, OpenFlowKey};
+use palisade_model::PreDnat;
 use palisade_node::clock::rfc3339_micros;
-use palisade_tables::CounterValue;
+use palisade_tables::{CounterValue, Packet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -20,11 +26,31 @@ const MAX_RECORDS: usize = 20_000;
 /// The greatest number of further open flows that are known, about 80 bytes each.
 const MAX_OTHERS: usize = 100_000;
 
+/// A flow that has begun and not ended.
+struct OpenFlow {
+    /// The record of its begin: the rules that let it pass are those of its begin, when its ends existed.
+    record: FlowRecord,
+    /// Where its first packet was sent, if that was translated.
+    pre_dnat: Option<PreDnat>,
+    state: OpenFlowState,
+}
+
+/// What was told of a flow since it began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OpenFlowState {
+    /// Nothing.
+    Begun,
+    /// That it has ended, because policy denies it.
+    Denied,
+    /// That it began again, by other rules.
+    BegunAgain,
+}
+
 /// The flows of one subscription that have begun and not ended.
 #[derive(Default)]
 pub(super) struct OpenFlows {
-    /// The records of their begins: the rules that let a flow pass are those of its begin, when its ends existed.
-    records: BTreeMap<OpenFlowKey, FlowRecord>,
+    /// Those that are remembered.
+    flows: BTreeMap<OpenFlowKey, OpenFlow>,
     /// Further flows, whose begin was told.
     others: BTreeSet<OpenFlowKey>,
     /// Whether there may be open flows that were told and are not known.
@@ -46,20 +72,67 @@ impl OpenFlows {
                     return None;
                 }
                 let record = new();
-                self.insert(key, &record);
+                self.insert(event, &record);
                 Some(record)
             }
             FlowPhase::Ended => {
                 self.others.remove(&key);
-                Some(match self.records.remove(&key) {
-                    Some(begun) => FlowRecord {
-                        // The kernel's own time of the begin is told with the end only.
-                        began: event.began.map(rfc3339_micros).or(begun.began.clone()),
-                        traffic: event.traffic.map(flow_traffic),
-                        ..ended_record(begun, event.ended.unwrap_or(now))
-                    },
-                    None => new(),
+                let Some(flow) = self.flows.remove(&key) else {
+                    return Some(new());
+                };
+                // The kernel's own time of the begin is told with the end only.
+                let began = match flow.state {
+                    OpenFlowState::Begun => event.began.map(rfc3339_micros),
+                    OpenFlowState::BegunAgain => None,
+                    OpenFlowState::Denied => return None,
+                };
+                let begun = flow.record;
+                Some(FlowRecord {
+                    began: began.or(begun.began.clone()),
+                    traffic: event.traffic.map(flow_traffic),
+                    ..ended_record(begun, event.ended.unwrap_or(now))
                 })
+            }
+        }
+    }
+
+    /// The keys of the flows that are remembered.
+    pub(super) fn keys(&self) -> Vec<OpenFlowKey> {
+        self.flows.keys().copied().collect()
+    }
+
+    /// The records to be told of a flow that is judged again.
+    pub(super) fn judge(
+        &mut self,
+        key: &OpenFlowKey,
+        now: Duration,
+        judge: impl FnOnce(&Packet, &FlowRecord) -> OpenFlowVerdict,
+    ) -> Vec<FlowRecord> {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return Vec::new();
+        };
+        let is_denied = flow.state == OpenFlowState::Denied;
+        let end = |record: &FlowRecord| (!is_denied).then(|| uncounted_end(record.clone(), now));
+        match judge(&first_packet(key, flow.pre_dnat), &flow.record) {
+            OpenFlowVerdict::Unknown => Vec::new(),
+            OpenFlowVerdict::Denied => {
+                flow.state = OpenFlowState::Denied;
+                end(&flow.record).into_iter().collect()
+            }
+            OpenFlowVerdict::Passed(decisions) => {
+                let [egress, ingress] = *decisions;
+                let is_same = is_same_decision(flow.record.egress.as_ref(), egress.as_ref())
+                    && is_same_decision(flow.record.ingress.as_ref(), ingress.as_ref());
+                if is_same && !is_denied {
+                    return Vec::new();
+                }
+                let ended = end(&flow.record);
+                flow.state = OpenFlowState::BegunAgain;
+                flow.record.began = Some(rfc3339_micros(now));
+                flow.record.traffic = None;
+                flow.record.egress = egress;
+                flow.record.ingress = ingress;
+                ended.into_iter().chain([flow.record.clone()]).collect()
             }
         }
     }
@@ -74,12 +147,10 @@ impl OpenFlows {
         let listed: BTreeSet<OpenFlowKey> =
             open.chain(snapshot.undecided.iter().copied()).collect();
         self.others.retain(|key| listed.contains(key));
-        let gone = self.records.extract_if(.., |key, _| !listed.contains(key));
-        gone.map(|(_, begun)| FlowRecord {
-            traffic: None,
-            ..ended_record(begun, now)
-        })
-        .collect()
+        let gone = self.flows.extract_if(.., |key, _| !listed.contains(key));
+        gone.filter(|(_, flow)| flow.state != OpenFlowState::Denied)
+            .map(|(_, flow)| uncounted_end(flow.record, now))
+            .collect()
     }
 
     /// The flows of a snapshot whose begin was not told. If there may be flows that were told and are not known, there
@@ -99,14 +170,19 @@ impl OpenFlows {
     }
 
     fn is_known(&self, key: &OpenFlowKey) -> bool {
-        self.records.contains_key(key) || self.others.contains(key)
+        self.flows.contains_key(key) || self.others.contains(key)
     }
 
-    fn insert(&mut self, key: OpenFlowKey, record: &FlowRecord) {
-        if self.records.len() < MAX_RECORDS {
-            self.records.insert(key, record.clone());
+    fn insert(&mut self, event: &FlowEvent, record: &FlowRecord) {
+        if self.flows.len() < MAX_RECORDS {
+            let flow = OpenFlow {
+                record: record.clone(),
+                pre_dnat: event.first.pre_dnat,
+                state: OpenFlowState::Begun,
+            };
+            self.flows.insert(event.key(), flow);
         } else {
-            self.insert_other(key);
+            self.insert_other(event.key());
         }
     }
 
@@ -116,6 +192,67 @@ impl OpenFlows {
         } else {
             self.is_incomplete = true;
         }
+    }
+}
+
+/// The first packet of a flow, as policy judged it.
+fn first_packet(key: &OpenFlowKey, pre_dnat: Option<PreDnat>) -> Packet {
+    Packet {
+        input_interface: None,
+        output_interface: None,
+        source: key.source,
+        destination: key.destination,
+        pre_dnat,
+        protocol: key.protocol,
+        l4: key.l4,
+    }
+}
+
+/// Whether the same lets a flow pass at an end, wherever it is defined. What is not known is not another rule.
+fn is_same_decision(former: Option<&FlowDecision>, present: Option<&FlowDecision>) -> bool {
+    let (Some(former), Some(present)) = (former, present) else {
+        return former.is_none() && present.is_none();
+    };
+    let is_unknown = |end: &FlowDecision| end.reason == PacketReason::Unknown;
+    let is_same_audit = match (&former.audit, &present.audit) {
+        (Some(former), Some(present)) => {
+            former.verdict == present.verdict
+                && is_same_rule(former.rule.as_ref(), present.rule.as_ref())
+                && are_same_objects(&former.policies, &present.policies)
+        }
+        (former, present) => former.is_none() && present.is_none(),
+    };
+    is_unknown(former)
+        || is_unknown(present)
+        || is_same_audit
+            && (former.reason, former.stage) == (present.reason, present.stage)
+            && is_same_rule(former.rule.as_ref(), present.rule.as_ref())
+            && are_same_objects(&former.policies, &present.policies)
+}
+
+fn is_same_rule(former: Option<&MonitorRule>, present: Option<&MonitorRule>) -> bool {
+    let (Some(former), Some(present)) = (former, present) else {
+        return former.is_none() && present.is_none();
+    };
+    let names = |rule: &MonitorRule| (rule.index, rule.rule_name.clone());
+    is_same_object(&former.policy, &present.policy) && names(former) == names(present)
+}
+
+fn are_same_objects(former: &[ObjectRef], present: &[ObjectRef]) -> bool {
+    let mut pairs = former.iter().zip(present);
+    former.len() == present.len() && pairs.all(|(former, present)| is_same_object(former, present))
+}
+
+fn is_same_object(former: &ObjectRef, present: &ObjectRef) -> bool {
+    (&former.kind, &former.namespace, &former.name)
+        == (&present.kind, &present.namespace, &present.name)
+}
+
+/// The record of an end that is not told by the dataplane: what the flow carried is not known.
+fn uncounted_end(begun: FlowRecord, ended: Duration) -> FlowRecord {
+    FlowRecord {
+        traffic: None,
+        ..ended_record(begun, ended)
     }
 }
 
@@ -282,7 +419,7 @@ mod tests {
             );
         }
         assert_eq!(
-            (flows.records.len(), flows.others.len()),
+            (flows.flows.len(), flows.others.len()),
             (MAX_RECORDS, MAX_OTHERS)
         );
         // One is known no longer, and which one is not known.
@@ -297,5 +434,94 @@ mod tests {
             .map(|flow| flow.number)
             .collect();
         assert_eq!(missed, [most + 2]);
+    }
+
+    fn decision(policy: &str, index: u32, line: &str) -> FlowDecision {
+        FlowDecision {
+            reason: PacketReason::Rule,
+            rule: Some(MonitorRule {
+                policy: ObjectRef {
+                    kind: "NetworkPolicy".to_owned(),
+                    namespace: Some("shop".to_owned()),
+                    name: policy.to_owned(),
+                    line: Some(line.to_owned()),
+                },
+                index,
+                rule_name: None,
+                action: None,
+            }),
+            policies: Vec::new(),
+            stage: None,
+            audit: None,
+            revision: None,
+            stale: false,
+        }
+    }
+
+    /// What is told if the present tables judge flow 1 so: the states, and the index of the rule at its destination.
+    fn judge(flows: &mut OpenFlows, verdict: OpenFlowVerdict) -> Vec<(FlowState, Option<u32>)> {
+        let lines = flows.judge(&began(1).key(), NOW, |first, _| {
+            assert_eq!(*first, began(1).first);
+            verdict
+        });
+        let lines = lines.into_iter().map(|record| {
+            let rule = record.ingress.and_then(|end| end.rule);
+            (record.state, rule.map(|rule| rule.index))
+        });
+        lines.collect()
+    }
+
+    fn passed(index: u32, line: &str) -> OpenFlowVerdict {
+        OpenFlowVerdict::Passed(Box::new([None, Some(decision("db", index, line))]))
+    }
+
+    #[test]
+    fn a_flow_that_other_rules_let_pass_ends_and_begins_again() {
+        use FlowState::{Began, Ended};
+        let mut flows = OpenFlows::default();
+        let begun = FlowRecord {
+            ingress: Some(decision("db", 0, "db.yaml:7")),
+            ..record(1, Began)
+        };
+        flows.record(&began(1), NOW, || begun);
+        assert_eq!(judge(&mut flows, OpenFlowVerdict::Unknown), []);
+        assert_eq!(
+            judge(&mut flows, passed(0, "db.yaml:9")),
+            [],
+            "it moved in its file"
+        );
+        let again = judge(&mut flows, passed(1, "db.yaml:9"));
+        assert_eq!(again, [(Ended, Some(0)), (Began, Some(1))]);
+        assert_eq!(
+            judge(&mut flows, OpenFlowVerdict::Denied),
+            [(Ended, Some(1))]
+        );
+        assert_eq!(judge(&mut flows, OpenFlowVerdict::Denied), [], "once");
+        assert_eq!(
+            judge(&mut flows, passed(1, "db.yaml:9")),
+            [(Began, Some(1))]
+        );
+        let end = FlowEvent {
+            began: Some(Duration::ZERO),
+            ..event(1, FlowPhase::Ended)
+        };
+        let end = flows
+            .record(&end, NOW, || panic!("its begin is known"))
+            .unwrap();
+        assert_eq!(end.began, Some(rfc3339_micros(NOW)), "that of the rule");
+    }
+
+    #[test]
+    fn a_flow_that_was_denied_does_not_end_again() {
+        let mut flows = OpenFlows::default();
+        for number in [1, 2] {
+            report(&mut flows, &began(number));
+            let key = began(number).key();
+            let lines = flows.judge(&key, NOW, |_, _| OpenFlowVerdict::Denied);
+            assert_eq!(lines.len(), 1);
+        }
+        assert_eq!(report(&mut flows, &event(1, FlowPhase::Ended)), None);
+        let empty = listed(&[], &[], true);
+        assert_eq!(reconcile(&mut flows, &empty), (vec![], vec![]));
     }
 }

@@ -5,7 +5,7 @@ use crate::agent::Agent;
 use crate::agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
 use crate::agent::site::Site;
 use crate::monitor::Following;
-use palisade_testkit::lab::{OUTSIDE_ADDRESSES, ProbeFlow};
+use palisade_testkit::lab::{OUTSIDE_ADDRESSES, ProbeFlow, probe};
 use palisade_testkit::need_root;
 use palisade_testkit::spelling::misspelled_keys;
 use serde_json::Value;
@@ -228,4 +228,84 @@ fn flows_of_the_host_have_the_rule_of_its_endpoint() {
         began(8081).is_empty() && began(9091).is_empty(),
         "{told:#?}"
     );
+}
+
+/// UDP of web to port 8080 of db, and a rule that it does not match.
+const FROM_WEB: &str = "  - from: [{podSelector: {matchLabels: {app: web}}}]\n    ports: [{protocol: UDP, port: 8080}]\n";
+const FROM_API: &str =
+    "  - from: [{podSelector: {matchLabels: {app: api}}}]\n    ports: [{protocol: UDP, port: 9}]\n";
+
+/// What is told of flows to db, of both families: the state, and the index of the rule there.
+fn changes(shop: &Shop, following: &Following, wanted: usize) -> Vec<(String, u64)> {
+    let began = Instant::now();
+    let mut told = Vec::new();
+    loop {
+        let lines = flows(following).into_iter();
+        let to_db = lines.filter(|flow| flow["destination"]["port"] == 8080);
+        told.extend(to_db.map(|flow| {
+            let index = &flow["ingress"]["rule"]["index"];
+            let state = flow["state"].as_str().unwrap().to_owned();
+            (state, index.as_u64().unwrap_or_else(|| panic!("{flow:#}")))
+        }));
+        if told.len() >= 2 * wanted {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{told:?}\n{}", shop.agent.log());
+    }
+    told.sort();
+    told
+}
+
+#[test]
+fn a_flow_whose_verdict_changes_ends_and_begins_by_the_rules_of_each_time() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::under(Agent::new().with(&["--flows", "on"]), "rejudged");
+    let apply = |rules: &[&str]| {
+        let rules = format!("  ingress:\n{}", rules.concat());
+        shop.agent.apply("db.yaml", &policy("db", "db", &rules));
+    };
+    let packets = ADDRESSES[2].map(|to| {
+        let flow = ProbeFlow::udp(shop.pods[0], address(to), 8080, shop.pods[2]);
+        flow.with_source_port(4000)
+    });
+    let arrive = || probe(&shop.lab, &packets).unwrap();
+    apply(&[FROM_WEB]);
+    let following = Following::start(&shop, &["--flows"]);
+    // It listens once a flow is told.
+    let listens = Instant::now();
+    while flows(&following).is_empty() {
+        assert!(listens.elapsed() < PATIENCE, "{}", shop.agent.log());
+        shop.arrives(&packets);
+    }
+    shop.lab.flush_conntrack().unwrap();
+    flows(&following);
+
+    let both = |lines: &[(&str, u64)]| -> Vec<(String, u64)> {
+        let lines = lines.iter().flat_map(|(state, rule)| [(*state, *rule); 2]);
+        lines
+            .map(|(state, rule)| (state.to_owned(), rule))
+            .collect()
+    };
+    assert_eq!(arrive(), [true, true]);
+    assert_eq!(changes(&shop, &following, 1), both(&[("Began", 0)]));
+    // Another rule allows it.
+    apply(&[FROM_API, FROM_WEB]);
+    let told = changes(&shop, &following, 2);
+    assert_eq!(told, both(&[("Began", 1), ("Ended", 0)]));
+    assert_eq!(arrive(), [true, true]);
+    // It is cut, although the kernel tracks it on.
+    apply(&[FROM_API]);
+    assert_eq!(changes(&shop, &following, 1), both(&[("Ended", 1)]));
+    assert_eq!(arrive(), [false, false]);
+    // It may go on, and does.
+    apply(&[FROM_WEB]);
+    assert_eq!(changes(&shop, &following, 1), both(&[("Began", 0)]));
+    assert_eq!(arrive(), [true, true]);
+    // A change that is about other flows tells nothing.
+    shop.agent.apply("web.yaml", &policy("web", "api", TO_DB));
+    shop.lab.flush_conntrack().unwrap();
+    assert_eq!(changes(&shop, &following, 1), both(&[("Ended", 0)]));
+    assert_eq!(flows(&following), Vec::<Value>::new());
 }
