@@ -37,6 +37,7 @@ impl FlowOutputs {
             message: error_chain(&error),
         });
         let refused = self.metrics.iter().flat_map(HubbleMetrics::refused);
+        let refused = refused.filter(|(_, count)| *count > 0);
         let refused = refused.map(|(metric, count)| DriverConditionReport {
             kind: "FlowMetrics".to_owned(),
             reason: "TooManySeries".to_owned(),

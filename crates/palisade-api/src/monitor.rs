@@ -6,6 +6,7 @@ use crate::{HostStage, ObjectRef, OriginalDestination, ProtocolName};
 use palisade_model::{Action, Direction};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// One line of the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +16,7 @@ pub enum MonitorLine {
     /// A packet.
     Packet(Box<PacketEvent>),
     /// A flow that policy let pass; only on request.
-    Flow(Box<FlowRecord>),
+    Flow(Arc<FlowRecord>),
     /// Packets that are not shown one by one.
     Lost(Box<LostEvents>),
 }
@@ -275,10 +276,10 @@ pub struct FlowRecord {
     pub icmp: Option<FlowIcmp>,
     /// What let it leave its source; absent where that is neither a workload of this host nor the host with policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub egress: Option<FlowDecision>,
+    pub egress: Option<Arc<FlowDecision>>,
     /// What let it reach its destination; absent where that is neither a workload of this host nor the host with policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<FlowDecision>,
+    pub ingress: Option<Arc<FlowDecision>>,
     /// What it carried; absent where the kernel does not count (`nf_conntrack_acct`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<FlowTraffic>,

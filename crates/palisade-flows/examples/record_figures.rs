@@ -74,7 +74,7 @@ fn flow(number: u64, state: FlowState) -> MonitorLine {
     };
     let mut destination = workload(number / 3);
     destination.port = Some(1_000 + (number / 600 % 50) as u16);
-    MonitorLine::Flow(Box::new(FlowRecord {
+    MonitorLine::Flow(Arc::new(FlowRecord {
         api_version: palisade_api::api_version(),
         state,
         began: None,
@@ -87,8 +87,8 @@ fn flow(number: u64, state: FlowState) -> MonitorLine {
         translation: None,
         protocol: ProtocolName::Tcp,
         icmp: None,
-        egress: Some(decision.clone()),
-        ingress: Some(decision),
+        egress: Some(Arc::new(decision.clone())),
+        ingress: Some(Arc::new(decision)),
         traffic: Some(FlowTraffic {
             packets_sent: 12,
             bytes_sent: 1_500 + number % 1_000,

@@ -178,7 +178,7 @@ impl Aggregate {
             FlowCount::New | FlowCount::Somewhere => {
                 let port = RowPort::new(record.destination.port, record.icmp);
                 let [egress, ingress] = [&record.egress, &record.ingress]
-                    .map(|decision| decision.as_ref().map(decision_of_flow));
+                    .map(|decision| decision.as_deref().map(decision_of_flow));
                 RowKey {
                     egress: self.decision_number(egress),
                     ingress: self.decision_number(ingress),

@@ -11,8 +11,8 @@ use palisade_api::{FlowRecord, FlowState};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-/// The greatest number of flows of each of the two generations, 48 bytes each: what fills a table of 65,536 places.
-const MAX_OF_GENERATION: usize = 57_344;
+/// The greatest number of flows of each of the two generations, 48 bytes each: what fills a table of 32,768 places.
+const MAX_OF_GENERATION: usize = 28_672;
 
 /// Flows by the digest of their tuple, which is distributed well already.
 type FlowMap = HashMap<u128, RowKey, FixedState>;

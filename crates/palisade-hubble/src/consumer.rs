@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often the definitions of logs are read again, and files that could not be written are tried again.
-const REREAD: Duration = Duration::from_secs(5);
+const REREAD: Duration = Duration::from_secs(2);
 
 /// Who reads every flow.
 pub struct FlowConsumer {

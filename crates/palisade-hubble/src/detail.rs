@@ -104,8 +104,8 @@ fn record_value(record: &FlowRecord) -> Option<serde_json::Value> {
         began: record.began.as_deref(),
         ended: record.ended.as_deref(),
         translation: record.translation.as_ref(),
-        egress: record.egress.as_ref(),
-        ingress: record.ingress.as_ref(),
+        egress: record.egress.as_deref(),
+        ingress: record.ingress.as_deref(),
         traffic: record.traffic,
     };
     serde_json::to_value(detail).ok()

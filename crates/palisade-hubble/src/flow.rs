@@ -227,8 +227,8 @@ impl FlowMaker {
             ip.source_xlated = translated.address.to_string();
         }
         let decisions = [
-            (Direction::Egress, record.egress.as_ref()),
-            (Direction::Ingress, record.ingress.as_ref()),
+            (Direction::Egress, record.egress.as_deref()),
+            (Direction::Ingress, record.ingress.as_deref()),
         ];
         let judged = decisions
             .into_iter()

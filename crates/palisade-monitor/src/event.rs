@@ -3,6 +3,7 @@
 //! The line is that of the rule's present definition; a deleted rule has none.
 
 use super::attribution::{AuditAttribution, PacketAttribution};
+use super::decision_cache::DecisionCache;
 use super::known_addresses::KnownAddresses;
 use palisade_api::{
     ControllerRef, HostStage, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef,
@@ -78,6 +79,8 @@ pub(crate) struct PacketContext<'a> {
     pub(crate) addresses: &'a KnownAddresses,
     /// The name of this host's node.
     pub(crate) own_node: &'a Str,
+    /// The decisions that records of flows have in common.
+    pub(super) decisions: &'a DecisionCache,
 }
 
 /// The direction of a packet, as it was judged, or as the reason has it.

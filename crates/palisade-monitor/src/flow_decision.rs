@@ -9,6 +9,7 @@
 //! Never: names the rule by which a host endpoint let a flow be forwarded.
 
 use super::attribution::AuditAttribution;
+use super::decision_cache::EndCause;
 use super::event::{AddressWorkload, PacketContext};
 use palisade_api::{FlowDecision, FlowRecord, HostStage, MonitorEndpoint, PacketReason};
 use palisade_model::{Direction, PolicyStage, Str};
@@ -16,7 +17,7 @@ use palisade_tables::{
     DirectionVerdict, Evaluation, Packet, PastTables, RuleId, Verdict, VerdictCause,
 };
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// An interface that is no workload's and that no host endpoint names: no interface has this name.
@@ -40,7 +41,7 @@ pub(super) enum OpenFlowVerdict {
     /// They do not let it pass.
     Denied,
     /// What lets it leave its source and reach its destination, as in a record.
-    Passed(Box<[Option<FlowDecision>; 2]>),
+    Passed([Option<Arc<FlowDecision>>; 2]),
 }
 
 /// How tables judge one end of a flow.
@@ -53,14 +54,6 @@ enum EndVerdict {
     Passed(EndCause),
     /// They let it pass, by which rule depends on what is not known.
     Ambiguous,
-}
-
-/// What lets a flow pass at one end.
-#[derive(Clone)]
-struct EndCause {
-    cause: Arc<VerdictCause>,
-    audit: Option<AuditAttribution>,
-    host_stage: Option<PolicyStage>,
 }
 
 impl PacketContext<'_> {
@@ -91,7 +84,7 @@ impl PacketContext<'_> {
         first: &Packet,
         [sender, receiver]: [&Option<AddressWorkload>; 2],
         at: Duration,
-    ) -> [Option<FlowDecision>; 2] {
+    ) -> [Option<Arc<FlowDecision>>; 2] {
         let ends = [
             self.end_kind(first.source, sender.as_ref()),
             self.end_kind(first.destination, receiver.as_ref()),
@@ -128,7 +121,7 @@ impl PacketContext<'_> {
         let tables = PastTables::new(self.state.tables(), []);
         let revision = (self.state.realised_revision, false);
         match self.decisions_by(&tables, first, &ends, revision) {
-            Some(decisions) => OpenFlowVerdict::Passed(Box::new(decisions)),
+            Some(decisions) => OpenFlowVerdict::Passed(decisions),
             None => OpenFlowVerdict::Denied,
         }
     }
@@ -140,7 +133,7 @@ impl PacketContext<'_> {
         first: &Packet,
         ends: &[EndKind; 2],
         (revision, stale): (u64, bool),
-    ) -> Option<[Option<FlowDecision>; 2]> {
+    ) -> Option<[Option<Arc<FlowDecision>>; 2]> {
         let verdicts = [Direction::Egress, Direction::Ingress]
             .map(|direction| self.end_verdict(tables, first, direction, ends));
         if verdicts.iter().any(|end| matches!(end, EndVerdict::Denied)) {
@@ -149,7 +142,12 @@ impl PacketContext<'_> {
         Some(verdicts.map(|end| match end {
             EndVerdict::Denied | EndVerdict::Unjudged => None,
             EndVerdict::Ambiguous => Some(unknown_decision()),
-            EndVerdict::Passed(end) => Some(self.flow_decision(&end, revision, stale)),
+            EndVerdict::Passed(end) => {
+                let revisions = (self.state.engine.revision(), self.state.realised_revision);
+                let make = || self.flow_decision(&end, revision, stale);
+                let judged_by = (revision, stale);
+                Some(self.decisions.decision(revisions, &end, judged_by, make))
+            }
         }))
     }
 
@@ -221,8 +219,12 @@ fn is_end(recorded: &MonitorEndpoint, holder: Option<&AddressWorkload>) -> bool 
     })
 }
 
-fn unknown_decision() -> FlowDecision {
-    FlowDecision {
+fn unknown_decision() -> Arc<FlowDecision> {
+    Arc::clone(&UNKNOWN)
+}
+
+static UNKNOWN: LazyLock<Arc<FlowDecision>> = LazyLock::new(|| {
+    Arc::new(FlowDecision {
         reason: PacketReason::Unknown,
         rule: None,
         policies: Vec::new(),
@@ -230,8 +232,8 @@ fn unknown_decision() -> FlowDecision {
         audit: None,
         revision: None,
         stale: false,
-    }
-}
+    })
+});
 
 /// How tables judge a packet for a workload.
 fn workload_verdict(tables: &PastTables<'_>, packet: &Packet, direction: Direction) -> EndVerdict {

@@ -9,6 +9,7 @@ use palisade_api::{
     PacketEvent,
 };
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -81,7 +82,7 @@ impl MonitorHub {
     }
 
     /// Publishes a flow.
-    pub(crate) fn publish_flow(&mut self, record: &FlowRecord) {
+    pub(crate) fn publish_flow(&mut self, record: &Arc<FlowRecord>) {
         let time = record.ended.as_ref().or(record.began.as_ref());
         let time = time.cloned().unwrap_or_default();
         let mut line = None;
@@ -90,7 +91,7 @@ impl MonitorHub {
                 return true;
             }
             let line = line
-                .get_or_insert_with(|| encode_line(&MonitorLine::Flow(Box::new(record.clone()))))
+                .get_or_insert_with(|| encode_line(&MonitorLine::Flow(Arc::clone(record))))
                 .clone();
             reader.send(line, 1, &time)
         });
@@ -401,7 +402,7 @@ mod tests {
             protocol: ProtocolName::Udp,
             icmp: None,
             egress: None,
-            ingress: Some(FlowDecision {
+            ingress: Some(Arc::new(FlowDecision {
                 reason: PacketReason::Rule,
                 rule: None,
                 policies: Vec::new(),
@@ -409,7 +410,7 @@ mod tests {
                 audit: Some(denied),
                 revision: Some(1),
                 stale: false,
-            }),
+            })),
             traffic: None,
         }
     }
@@ -500,8 +501,8 @@ mod tests {
             assert!(!hub.wants_flows());
             let mut receiver = hub.subscribe(query.clone());
             assert_eq!(hub.wants_flows(), query.flows);
-            hub.publish_flow(&flow());
-            let expected = is_sent.then(|| MonitorLine::Flow(Box::new(flow())));
+            hub.publish_flow(&Arc::new(flow()));
+            let expected = is_sent.then(|| MonitorLine::Flow(Arc::new(flow())));
             assert_eq!(read(&mut receiver), Vec::from_iter(expected), "{query:?}");
             hub.publish_flow_loss(LostEvents {
                 api_version: palisade_api::api_version(),

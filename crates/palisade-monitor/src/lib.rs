@@ -11,6 +11,7 @@
 //! Never: judges a packet otherwise than the tables, or keeps one.
 
 pub mod attribution;
+mod decision_cache;
 mod event;
 mod flow;
 mod flow_decision;
@@ -21,6 +22,7 @@ mod open_flows;
 pub mod packet_queue;
 
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
+use decision_cache::DecisionCache;
 use event::{PacketCause, PacketContext};
 use hub::MonitorHub;
 use known_addresses::KnownAddresses;
@@ -28,7 +30,7 @@ use open_flows::OpenFlows;
 use palisade_api::{FlowRecord, LossCause, LostEvents, MonitorLine, MonitorQuery};
 use palisade_dataplane::{FlowEventBatch, FlowSnapshot, PacketReport, PacketReportBatch};
 use palisade_enforcer::packet_reason::packet_reason;
-use palisade_enforcer::policy_state::SharedPolicy;
+use palisade_enforcer::policy_state::{PolicyState, SharedPolicy};
 use palisade_flows::recent::RecentLines;
 use palisade_model::{Direction, Str, Update};
 use palisade_node::clock::{Clock, rfc3339_micros};
@@ -54,6 +56,7 @@ pub struct SharedMonitor {
     view: SharedPolicy,
     own_node: Str,
     addresses: Arc<RwLock<KnownAddresses>>,
+    decisions: Arc<DecisionCache>,
     monitor: Arc<Mutex<Monitor>>,
 }
 
@@ -71,6 +74,7 @@ impl SharedMonitor {
             view,
             own_node,
             addresses: Arc::default(),
+            decisions: Arc::default(),
             monitor: Arc::new(Mutex::new(Monitor::new(rate, clock, recent))),
         }
     }
@@ -95,6 +99,19 @@ impl SharedMonitor {
         (self.addresses.read()).unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn context<'a>(
+        &'a self,
+        state: &'a PolicyState,
+        addresses: &'a KnownAddresses,
+    ) -> PacketContext<'a> {
+        PacketContext {
+            state,
+            addresses,
+            own_node: &self.own_node,
+            decisions: &self.decisions,
+        }
+    }
+
     /// Sets the rate limit of each rule.
     pub fn set_rate(&self, rate: u32) {
         self.lock().rate = packet_rate(rate);
@@ -116,22 +133,14 @@ impl SharedMonitor {
         let is_idle = packets.is_empty();
         for packets in packets.chunks(PACKETS_PER_READ) {
             let (state, addresses) = (self.view.read(), self.addresses());
-            let context = PacketContext {
-                state: &state,
-                addresses: &addresses,
-                own_node: &self.own_node,
-            };
+            let context = self.context(&state, &addresses);
             let mut monitor = self.lock();
             for report in packets {
                 monitor.report_packet(report, &context);
             }
         }
         let (state, addresses) = (self.view.read(), self.addresses());
-        let context = PacketContext {
-            state: &state,
-            addresses: &addresses,
-            own_node: &self.own_node,
-        };
+        let context = self.context(&state, &addresses);
         self.lock().report_batch_losses(batch, is_idle, &context);
     }
 }
@@ -167,7 +176,7 @@ impl SharedMonitor {
         // Without the policy, which the core may want to change.
         let mut gone = open.take_gone(snapshot, now).into_iter();
         loop {
-            let records: Vec<FlowRecord> = gone.by_ref().take(PACKETS_PER_READ).collect();
+            let records: Vec<Arc<FlowRecord>> = gone.by_ref().take(PACKETS_PER_READ).collect();
             if records.is_empty() {
                 break;
             }
@@ -206,14 +215,10 @@ impl SharedMonitor {
     /// Publishes records of flows, which are made with the policy of now.
     fn report_records(
         &self,
-        records: impl FnOnce(&PacketContext<'_>, Duration) -> Vec<FlowRecord>,
+        records: impl FnOnce(&PacketContext<'_>, Duration) -> Vec<Arc<FlowRecord>>,
     ) {
         let (state, addresses) = (self.view.read(), self.addresses());
-        let context = PacketContext {
-            state: &state,
-            addresses: &addresses,
-            own_node: &self.own_node,
-        };
+        let context = self.context(&state, &addresses);
         let mut monitor = self.lock();
         let now = monitor.clock.wall();
         monitor.publish_flows(records(&context, now), now);
@@ -282,10 +287,10 @@ impl Monitor {
         }
     }
 
-    fn publish_flows(&mut self, records: Vec<FlowRecord>, now: Duration) {
+    fn publish_flows(&mut self, records: Vec<Arc<FlowRecord>>, now: Duration) {
         for record in records {
             self.hub.publish_flow(&record);
-            self.keep(now, || MonitorLine::Flow(Box::new(record)));
+            self.keep(now, || MonitorLine::Flow(record));
         }
     }
 

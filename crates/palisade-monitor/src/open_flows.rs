@@ -17,19 +17,20 @@ use palisade_model::PreDnat;
 use palisade_node::clock::rfc3339_micros;
 use palisade_tables::{CounterValue, Packet};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The greatest number of open flows whose records are remembered, about 1 KB each. The end of any other is attributed
+/// The greatest number of open flows whose records are remembered, about 1 KB each unless recent lines have them as well. The end of any other is attributed
 /// by the tables of its end.
-const MAX_RECORDS: usize = 20_000;
+const MAX_RECORDS: usize = 6_144;
 
 /// The greatest number of further open flows that are known, about 80 bytes each.
-const MAX_OTHERS: usize = 100_000;
+const MAX_OTHERS: usize = 40_960;
 
 /// A flow that has begun and not ended.
 struct OpenFlow {
     /// The record of its begin: the rules that let it pass are those of its begin, when its ends existed.
-    record: FlowRecord,
+    record: Arc<FlowRecord>,
     /// Where its first packet was sent, if that was translated.
     pre_dnat: Option<PreDnat>,
     state: OpenFlowState,
@@ -64,21 +65,21 @@ impl OpenFlows {
         event: &FlowEvent,
         now: Duration,
         new: impl FnOnce() -> FlowRecord,
-    ) -> Option<FlowRecord> {
+    ) -> Option<Arc<FlowRecord>> {
         let key = event.key();
         match event.phase {
             FlowPhase::Began => {
                 if self.is_known(&key) {
                     return None;
                 }
-                let record = new();
+                let record = Arc::new(new());
                 self.insert(event, &record);
                 Some(record)
             }
             FlowPhase::Ended => {
                 self.others.remove(&key);
                 let Some(flow) = self.flows.remove(&key) else {
-                    return Some(new());
+                    return Some(Arc::new(new()));
                 };
                 // The kernel's own time of the begin is told with the end only.
                 let began = match flow.state {
@@ -87,11 +88,11 @@ impl OpenFlows {
                     OpenFlowState::Denied => return None,
                 };
                 let begun = flow.record;
-                Some(FlowRecord {
+                Some(Arc::new(FlowRecord {
                     began: began.or(begun.began.clone()),
                     traffic: event.traffic.map(flow_traffic),
                     ..ended_record(begun, event.ended.unwrap_or(now))
-                })
+                }))
             }
         }
     }
@@ -107,12 +108,13 @@ impl OpenFlows {
         key: &OpenFlowKey,
         now: Duration,
         judge: impl FnOnce(&Packet, &FlowRecord) -> OpenFlowVerdict,
-    ) -> Vec<FlowRecord> {
+    ) -> Vec<Arc<FlowRecord>> {
         let Some(flow) = self.flows.get_mut(key) else {
             return Vec::new();
         };
         let is_denied = flow.state == OpenFlowState::Denied;
-        let end = |record: &FlowRecord| (!is_denied).then(|| uncounted_end(record.clone(), now));
+        let end =
+            |record: &Arc<FlowRecord>| (!is_denied).then(|| uncounted_end(Arc::clone(record), now));
         match judge(&first_packet(key, flow.pre_dnat), &flow.record) {
             OpenFlowVerdict::Unknown => Vec::new(),
             OpenFlowVerdict::Denied => {
@@ -120,26 +122,32 @@ impl OpenFlows {
                 end(&flow.record).into_iter().collect()
             }
             OpenFlowVerdict::Passed(decisions) => {
-                let [egress, ingress] = *decisions;
-                let is_same = is_same_decision(flow.record.egress.as_ref(), egress.as_ref())
-                    && is_same_decision(flow.record.ingress.as_ref(), ingress.as_ref());
+                let [egress, ingress] = decisions;
+                let is_same = is_same_decision(flow.record.egress.as_deref(), egress.as_deref())
+                    && is_same_decision(flow.record.ingress.as_deref(), ingress.as_deref());
                 if is_same && !is_denied {
                     return Vec::new();
                 }
                 let ended = end(&flow.record);
                 flow.state = OpenFlowState::BegunAgain;
-                flow.record.began = Some(rfc3339_micros(now));
-                flow.record.traffic = None;
-                flow.record.egress = egress;
-                flow.record.ingress = ingress;
-                ended.into_iter().chain([flow.record.clone()]).collect()
+                let record = Arc::make_mut(&mut flow.record);
+                record.began = Some(rfc3339_micros(now));
+                record.traffic = None;
+                record.egress = egress;
+                record.ingress = ingress;
+                let begun = Arc::clone(&flow.record);
+                ended.into_iter().chain([begun]).collect()
             }
         }
     }
 
     /// Forgets the flows that a snapshot has not: the records of those to be told as ended. What they carried is not
     /// known.
-    pub(super) fn take_gone(&mut self, snapshot: &FlowSnapshot, now: Duration) -> Vec<FlowRecord> {
+    pub(super) fn take_gone(
+        &mut self,
+        snapshot: &FlowSnapshot,
+        now: Duration,
+    ) -> Vec<Arc<FlowRecord>> {
         if !snapshot.is_complete {
             return Vec::new();
         }
@@ -173,10 +181,10 @@ impl OpenFlows {
         self.flows.contains_key(key) || self.others.contains(key)
     }
 
-    fn insert(&mut self, event: &FlowEvent, record: &FlowRecord) {
+    fn insert(&mut self, event: &FlowEvent, record: &Arc<FlowRecord>) {
         if self.flows.len() < MAX_RECORDS {
             let flow = OpenFlow {
-                record: record.clone(),
+                record: Arc::clone(record),
                 pre_dnat: event.first.pre_dnat,
                 state: OpenFlowState::Begun,
             };
@@ -249,18 +257,18 @@ fn is_same_object(former: &ObjectRef, present: &ObjectRef) -> bool {
 }
 
 /// The record of an end that is not told by the dataplane: what the flow carried is not known.
-fn uncounted_end(begun: FlowRecord, ended: Duration) -> FlowRecord {
-    FlowRecord {
+fn uncounted_end(begun: Arc<FlowRecord>, ended: Duration) -> Arc<FlowRecord> {
+    Arc::new(FlowRecord {
         traffic: None,
         ..ended_record(begun, ended)
-    }
+    })
 }
 
-fn ended_record(begun: FlowRecord, ended: Duration) -> FlowRecord {
+fn ended_record(begun: Arc<FlowRecord>, ended: Duration) -> FlowRecord {
     FlowRecord {
         state: FlowState::Ended,
         ended: Some(rfc3339_micros(ended)),
-        ..begun
+        ..Arc::unwrap_or_clone(begun)
     }
 }
 
@@ -465,14 +473,14 @@ mod tests {
             verdict
         });
         let lines = lines.into_iter().map(|record| {
-            let rule = record.ingress.and_then(|end| end.rule);
+            let rule = record.ingress.as_ref().and_then(|end| end.rule.clone());
             (record.state, rule.map(|rule| rule.index))
         });
         lines.collect()
     }
 
     fn passed(index: u32, line: &str) -> OpenFlowVerdict {
-        OpenFlowVerdict::Passed(Box::new([None, Some(decision("db", index, line))]))
+        OpenFlowVerdict::Passed([None, Some(Arc::new(decision("db", index, line)))])
     }
 
     #[test]
@@ -480,7 +488,7 @@ mod tests {
         use FlowState::{Began, Ended};
         let mut flows = OpenFlows::default();
         let begun = FlowRecord {
-            ingress: Some(decision("db", 0, "db.yaml:7")),
+            ingress: Some(Arc::new(decision("db", 0, "db.yaml:7"))),
             ..record(1, Began)
         };
         flows.record(&began(1), NOW, || begun);

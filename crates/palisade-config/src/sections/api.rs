@@ -25,8 +25,8 @@ section! {
     /// name (it stays closed without that Pod), or any.
     group_sets_labels: bool = "api-group-labels", one_of(&["pod", "any"], &[false, true]), "pod", "pod|any", Live;
 
-    /// Which network namespaces a member of api-group may attach: those of their own user namespaces, or also those
-    /// with a name under /run/netns and without interfaces.
+    /// Which network namespaces a member of api-group may attach: those of their own user namespaces, or also named
+    /// ones (/run/netns) without interfaces.
     group_attaches_named_netns: bool =
         "api-group-netns", one_of(&["own", "named"], &[false, true]), "named", "own|named", Live;
 

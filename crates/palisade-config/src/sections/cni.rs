@@ -23,7 +23,7 @@ section! {
     /// reports its node as not ready.
     keeps_conf: bool = "cni-conf-keep", boolean(), "true", "true|false", Live, set_by_chart;
 
-    /// The CNI plugin directory of the runtimes, which contains palisade-cni and loopback. No CNI configuration is
-    /// written while one of the two is missing, and status names it.
+    /// The runtimes' directory of CNI plugins, with palisade-cni and loopback. No CNI configuration is written
+    /// while one is missing, and status names it.
     bin_dir: PathBuf = "cni-bin-dir", path(), "/opt/cni/bin", "DIR", Restart, set_by_chart;
 }

@@ -11,8 +11,8 @@ section! {
     /// Hubble's API, which serves flows to the programs made for it.
     pub struct HubbleApiConfig: "Hubble's API";
 
-    /// The unix socket of Hubble's API, such as /run/palisade/hubble.sock, with group and mode of the API's
-    /// socket; empty: none. Needs flows: on.
+    /// The unix socket of Hubble's API, such as /run/palisade/hubble.sock, with group and mode of the API's socket;
+    /// empty: none.
     socket: Option<PathBuf> = "hubble-socket", optional_path(), "", "PATH", Restart;
 
     /// The address of Hubble's API for relays, such as 10.0.0.1:4244; empty: none. Beyond loopback it needs
@@ -20,8 +20,8 @@ section! {
     address: Option<SocketAddr> =
         "hubble-address", socket_address(), "", "ADDRESS:PORT", Restart;
 
-    /// The directory with tls.crt and tls.key of hubble-address, and with ca.crt, the authorities of its clients, as a
-    /// Secret is mounted; empty: no TLS.
+    /// The directory with tls.crt and tls.key of hubble-address and ca.crt of its clients, as a Secret is mounted;
+    /// empty: no TLS.
     tls_dir: Option<PathBuf> = "hubble-tls-dir", optional_path(), "", "DIR", Restart;
 
     /// The metrics of flows, in the words of Cilium's hubble-metrics, such as drop:sourceContext=pod tcp; empty: none.

@@ -8,8 +8,8 @@ section! {
     /// The Kubernetes API server.
     pub struct KubernetesConfig: "Kubernetes API server";
 
-    /// Whether objects are read from a Kubernetes API server, and with which credentials: in-cluster (the service
-    /// account of the agent's pod), or the path of a kubeconfig file.
+    /// Whether objects are read from a Kubernetes API server, and as whom: in-cluster (the service account of the
+    /// agent's pod), or the path of a kubeconfig.
     api: KubernetesApi = "kubernetes", kubernetes_api(), "off", "HOW", Restart, set_by_chart;
 
     /// Whether the agent writes to the API server: the NodePolicyStatus of this node, at most every ten seconds, and

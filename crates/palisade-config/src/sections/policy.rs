@@ -8,8 +8,8 @@ section! {
     /// What policies may cost, and what they decide on every endpoint.
     pub struct PolicyConfig: "Policy";
 
-    /// The maximum number of kernel elements (map entries) for the policies of one endpoint and direction; a policy
-    /// that exceeds it is rejected, and its last valid version stays in force.
+    /// The most kernel elements (map entries) for the policies of one endpoint and direction; a policy beyond it is
+    /// rejected: its last valid version stays in force.
     set_max_elements: u32 = "policy-set-max-elements", number(1_024, 16_777_216), "131072", "N", Live;
 
     /// The maximum number of kernel elements for all policies on this host.
@@ -50,12 +50,11 @@ section! {
     allowed_encapsulation: Encapsulations =
         "allow-encapsulation", encapsulations(), "", "ENCAPSULATION,…", Restart;
 
-    /// Whether all endpoints are in audit: nothing is enforced, and what policy would deny is counted and reported
-    /// (`palisade policy get`, `palisade monitor --audit`).
+    /// Whether all endpoints are in audit: nothing is enforced, and what policy would deny is counted and reported.
     audit_mode: bool = "policy-audit-mode", boolean(), "false", "true|false", Restart;
 
     /// Whether the annotation palisade.dev/mode of a Pod puts it in audit, as that of a Namespace does. With
-    /// `honor`, whoever may write Pods can exempt them from policy, cluster-wide policies included.
+    /// `honor`, whoever may write Pods can exempt them from all policy.
     honors_pod_mode: bool =
         "pod-mode-annotation", one_of(&["honor", "ignore"], &[true, false]), "honor", "honor|ignore", Restart;
 }

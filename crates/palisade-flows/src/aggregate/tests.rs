@@ -2,6 +2,7 @@
 
 use super::*;
 use palisade_api::{FlowTraffic, ProtocolName};
+use std::sync::Arc;
 
 const BEGIN: Duration = Duration::from_secs(1_790_000_100);
 
@@ -15,7 +16,7 @@ fn end(address: [u8; 4], port: u16) -> MonitorEndpoint {
 }
 
 fn flow(state: FlowState, source: MonitorEndpoint, port: u16) -> MonitorLine {
-    MonitorLine::Flow(Box::new(FlowRecord {
+    MonitorLine::Flow(Arc::new(FlowRecord {
         api_version: palisade_api::api_version(),
         state,
         began: None,

@@ -12,6 +12,7 @@ use palisade_model::Direction;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
+use std::sync::Arc;
 
 const BEGIN: u64 = 1_790_000_100;
 
@@ -120,7 +121,7 @@ fn flow(dice: &mut SmallRng, number: u16) -> (FlowRecord, RecordedFlow) {
         translation: None,
         protocol,
         icmp,
-        egress: Some(decision(reason)),
+        egress: Some(Arc::new(decision(reason))),
         ingress: None,
         traffic: None,
     };
@@ -399,7 +400,7 @@ fn step(
             let (record, recorded) = flow(dice, number);
             plain.add(time, &recorded, 1, None);
             open_flows.push((record.clone(), recorded));
-            MonitorLine::Flow(Box::new(record))
+            MonitorLine::Flow(Arc::new(record))
         }
         4..7 if !open_flows.is_empty() => {
             let at = dice.random_range(0..open_flows.len());
@@ -408,15 +409,15 @@ fn step(
             record.state = FlowState::Ended;
             record.traffic = traffic;
             // What decides now is another rule.
-            record.egress = Some(decision(PacketReason::Unknown));
-            MonitorLine::Flow(Box::new(record))
+            record.egress = Some(Arc::new(decision(PacketReason::Unknown)));
+            MonitorLine::Flow(Arc::new(record))
         }
         7 => {
             let (mut record, recorded) = flow(dice, number);
             plain.add(time, &recorded, 1, Some(sent));
             record.state = FlowState::Ended;
             record.traffic = traffic;
-            MonitorLine::Flow(Box::new(record))
+            MonitorLine::Flow(Arc::new(record))
         }
         8 => {
             *plain.lost.entry(time / BUCKET_SECONDS).or_default() += sent;
@@ -498,7 +499,7 @@ fn a_limit_lists_those_that_were_seen_last() {
         (flow.protocol, flow.icmp) = (ProtocolName::Tcp, None);
         flow.destination.port = Some(port);
         let time = Duration::from_secs(BEGIN + u64::from(port) * 10);
-        recent.push(time, MonitorLine::Flow(Box::new(flow)));
+        recent.push(time, MonitorLine::Flow(Arc::new(flow)));
     }
     let limit = RecordedFlowQuery {
         limit: Some(3),
@@ -562,7 +563,7 @@ fn a_clock_that_is_set_back_loses_nothing() {
     {
         let (of_monitor, recorded) = flow(dice, number as u16);
         plain.add(time, &recorded, 1, None);
-        let line = MonitorLine::Flow(Box::new(of_monitor));
+        let line = MonitorLine::Flow(Arc::new(of_monitor));
         recent.push(Duration::from_secs(time), line);
         record.flush();
     }
@@ -584,7 +585,7 @@ fn a_disk_that_refuses_is_told_and_tried_again() {
         plain.add(time, &recorded, 1, None);
         recent.push(
             Duration::from_secs(time),
-            MonitorLine::Flow(Box::new(of_monitor)),
+            MonitorLine::Flow(Arc::new(of_monitor)),
         );
         record.flush();
         let condition = record.condition().unwrap();

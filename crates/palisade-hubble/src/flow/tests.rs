@@ -8,6 +8,7 @@ use palisade_api::{
 use palisade_model::Action;
 use prost::Message;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 fn maker() -> FlowMaker {
     FlowMaker::new(
@@ -116,7 +117,7 @@ fn decision(name: &str) -> FlowDecision {
 }
 
 fn record_flows(record: FlowRecord) -> Vec<Flow> {
-    flows(MonitorLine::Flow(Box::new(record)))
+    flows(MonitorLine::Flow(Arc::new(record)))
 }
 
 fn kind(flow: &Flow) -> [i32; 3] {
@@ -244,16 +245,16 @@ fn a_flow_begins_at_each_end_that_is_judged_here() {
             port: Some(7),
         }),
     });
-    began.egress = Some(decision("out"));
+    began.egress = Some(Arc::new(decision("out")));
     let one = record_flows(began.clone());
     assert_eq!(one.len(), 1);
-    began.ingress = Some(FlowDecision {
+    began.ingress = Some(Arc::new(FlowDecision {
         reason: PacketReason::Unknown,
         rule: None,
         policies: vec![rule("some", Action::Allow).policy],
         revision: None,
         ..decision("")
-    });
+    }));
     let both = record_flows(began);
     assert_eq!(both[0], one[0]);
     assert_eq!(
@@ -284,7 +285,7 @@ fn a_flow_begins_at_each_end_that_is_judged_here() {
 #[test]
 fn a_flow_that_ended_is_one_trace() {
     let mut ended = record(FlowState::Ended);
-    ended.egress = Some(decision("out"));
+    ended.egress = Some(Arc::new(decision("out")));
     let flow = record_flows(ended.clone()).remove(0);
     assert_eq!(kind(&flow), [EVENT_TRACE, 3, FORWARDED]);
     assert_eq!(
@@ -294,7 +295,7 @@ fn a_flow_that_ended_is_one_trace() {
     assert_eq!(flow.trace_reason, TraceReason::Established as i32);
     assert_eq!(flow.traffic_direction, TrafficDirection::Egress as i32);
     assert_eq!(flow.policy_log, ["out.yaml:3"]);
-    ended.ingress = Some(decision("in"));
+    ended.ingress = Some(Arc::new(decision("in")));
     let flows = record_flows(ended);
     assert_eq!(flows.len(), 1);
     assert_eq!(kind(&flows[0]), [EVENT_TRACE, 0, FORWARDED]);

@@ -98,11 +98,8 @@ impl HubbleMetrics {
     #[must_use]
     pub fn refused(&self) -> Vec<(String, u64)> {
         let state = self.lock();
-        let refused = state
-            .counters
-            .iter()
-            .filter(|counter| counter.refused() > 0);
-        refused
+        let counters = state.counters.iter();
+        counters
             .map(|counter| (counter.name(), counter.refused()))
             .collect()
     }

@@ -37,7 +37,7 @@ fn line(port: u16, namespace: &str) -> MonitorLine {
         name: Some("web".to_owned()),
         ..MonitorEndpoint::default()
     };
-    MonitorLine::Flow(Box::new(FlowRecord {
+    MonitorLine::Flow(Arc::new(FlowRecord {
         api_version: palisade_api::api_version(),
         state: FlowState::Ended,
         began: None,

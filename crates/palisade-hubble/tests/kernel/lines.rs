@@ -7,6 +7,7 @@ use palisade_api::{
     api_version,
 };
 use palisade_model::{Action, Direction};
+use std::sync::Arc;
 
 /// How many lines there are.
 pub(crate) const LINES: usize = 200;
@@ -268,7 +269,7 @@ fn began(number: usize, pair: Pair, audited: bool) -> (MonitorLine, Vec<Shown>) 
     base.verdict = if audited { "AUDIT" } else { "FORWARDED" };
     let mut shown = Vec::new();
     if base.source.local {
-        record.egress = Some(decision("out"));
+        record.egress = Some(Arc::new(decision("out")));
         shown.push(Shown {
             direction: "EGRESS",
             policy: "out",
@@ -276,14 +277,14 @@ fn began(number: usize, pair: Pair, audited: bool) -> (MonitorLine, Vec<Shown>) 
         });
     }
     if base.destination.local {
-        record.ingress = Some(decision("in"));
+        record.ingress = Some(Arc::new(decision("in")));
         shown.push(Shown {
             direction: "INGRESS",
             policy: "in",
             ..base
         });
     }
-    (MonitorLine::Flow(Box::new(record)), shown)
+    (MonitorLine::Flow(Arc::new(record)), shown)
 }
 
 fn ended(number: usize, pair: Pair) -> (MonitorLine, Vec<Shown>) {
@@ -310,14 +311,14 @@ fn ended(number: usize, pair: Pair) -> (MonitorLine, Vec<Shown>) {
         revision: None,
         stale: false,
     };
-    record.egress = base.source.local.then(|| decision.clone());
-    record.ingress = base.destination.local.then(|| decision.clone());
+    record.egress = base.source.local.then(|| Arc::new(decision.clone()));
+    record.ingress = base.destination.local.then(|| Arc::new(decision.clone()));
     base.direction = if base.destination.local {
         "INGRESS"
     } else {
         "EGRESS"
     };
-    (MonitorLine::Flow(Box::new(record)), vec![base])
+    (MonitorLine::Flow(Arc::new(record)), vec![base])
 }
 
 fn packet(shown: &Shown, verdict: MonitorVerdict, reason: PacketReason) -> PacketEvent {

@@ -281,6 +281,7 @@ mod tests {
     use super::*;
     use palisade_api::{FlowDecision, FlowTraffic, FlowTranslation, MonitorVerdict, ProtocolName};
     use palisade_model::{Action, Direction};
+    use std::sync::Arc;
 
     #[test]
     fn flows_read_well() {
@@ -340,11 +341,11 @@ mod tests {
             original_destination: Some(sent([10, 96, 0, 1], 80)),
             translated_source: Some(sent([192, 0, 2, 1], 61_000)),
         });
-        flow.egress = Some(decision(PacketReason::Unknown, None));
-        flow.ingress = Some(FlowDecision {
+        flow.egress = Some(Arc::new(decision(PacketReason::Unknown, None)));
+        flow.ingress = Some(Arc::new(FlowDecision {
             stale: true,
             ..decision(PacketReason::Rule, Some(rule))
-        });
+        }));
         flow.traffic = Some(FlowTraffic {
             packets_sent: 3,
             bytes_sent: 180,

@@ -163,3 +163,91 @@ fn the_command_of_hubble_shows_real_flows_and_their_policies() {
     let flow = &read[0]["flow"];
     assert_eq!(flow["ingress_denied_by"][0]["name"], "db", "{flow:#}");
 }
+
+#[test]
+fn flows_are_counted_in_metrics_and_written_to_logs() {
+    if !need_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [definitions, log] = ["logs.yaml", "drops.log"].map(|name| dir.path().join(name));
+    let text = format!(
+        "flowLogs:\n- name: drops\n  filePath: {}\n  includeFilters: [{{verdict: [DROPPED]}}]\n",
+        log.display()
+    );
+    std::fs::write(&definitions, &text).unwrap();
+    let path = definitions.to_str().unwrap();
+    let metrics = "drop:sourceContext=pod;destinationContext=workload|pod flow tcp";
+    let agent = Agent::new().with(&[
+        "--flows",
+        "on",
+        "--hubble-metrics",
+        metrics,
+        "--hubble-flow-logs",
+        path,
+    ]);
+    let shop = Shop::under(agent, "outputs");
+    shop.agent
+        .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
+    let (web, api, db) = (shop.pods[0], shop.pods[1], shop.pods[2]);
+    let probes = [0, 1]
+        .map(|family| address(ADDRESSES[2][family]))
+        .map(|to| {
+            [
+                ProbeFlow::tcp(web, to, 8080, db),
+                ProbeFlow::tcp(api, to, 8080, db),
+            ]
+        });
+    assert_eq!(shop.arrives(&probes.concat()), [true, false, true, false]);
+    let wanted = [
+        r#"hubble_drop_total{reason="POLICY_DENIED",protocol="TCP",source="shop/api",destination="shop/db"} "#,
+        r#"hubble_flows_processed_total{protocol="TCP",type="PolicyVerdict",subtype="",verdict="FORWARDED"} "#,
+        r#"hubble_tcp_flags_total{flag="SYN",family="IPv4"} "#,
+        r#"hubble_tcp_flags_total{flag="SYN",family="IPv6"} "#,
+        "# TYPE hubble_lost_events_total counter\n",
+        r#"palisade_flow_log_lines_total{log="drops",result="written"} "#,
+    ];
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    let began = Instant::now();
+    loop {
+        let text = shop.agent.metrics();
+        let missing: Vec<_> = wanted
+            .iter()
+            .filter(|line| !text.contains(**line))
+            .collect();
+        if missing.is_empty() && lines().lines().count() >= 2 {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{missing:?}: {text}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let mut families = Vec::new();
+    for line in lines().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let flow = &line["flow"];
+        assert_eq!(flow["verdict"], "DROPPED", "{flow:#}");
+        assert_eq!(flow["source"]["pod_name"], "api", "{flow:#}");
+        families.push(flow["IP"]["ipVersion"].to_string());
+    }
+    assert!(families.contains(&"\"IPv4\"".to_owned()) && families.contains(&"\"IPv6\"".to_owned()));
+
+    // A fault of the definitions is told, and the former ones stay in force.
+    let has_fault = |status: &Value| {
+        let conditions = status["dataplane"]["conditions"].as_array().unwrap();
+        conditions.iter().any(|condition| {
+            let message = condition["message"].as_str().unwrap();
+            condition["kind"] == "FlowLog" && message.contains("verdicts")
+        })
+    };
+    std::fs::write(&definitions, text.replace("verdict:", "verdicts:")).unwrap();
+    shop.agent.wait("the fault to be told", has_fault);
+    let before = lines().lines().count();
+    let began = Instant::now();
+    while lines().lines().count() == before {
+        assert_eq!(shop.arrives(&probes[0]), [true, false]);
+        assert!(began.elapsed() < PATIENCE, "{}", shop.agent.log());
+    }
+    std::fs::write(&definitions, &text).unwrap();
+    shop.agent
+        .wait("the fault to go", |status| !has_fault(status));
+}

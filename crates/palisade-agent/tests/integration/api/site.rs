@@ -13,8 +13,10 @@ use palisade_agent::core_queue::{CoreHandle, run_core};
 use palisade_agent::http::admission::{AdmissionControl, ApiPrincipals, RequestLimits};
 use palisade_agent::http::router;
 use palisade_config::Config;
+use palisade_flows::recent::RecentLines;
 use palisade_flows::recorder::FlowRecorder;
 use palisade_flows::store::{FlowStore, RECORD_FILE, StoreLimits};
+use palisade_hubble::{FlowConsumer, FlowLogStatus, HubbleConfig, HubbleMetrics};
 use palisade_model::Update;
 use palisade_network::network_driver::{
     AddressUse, NetnsFacts, NetnsInterface, NetworkDriverError,
@@ -29,8 +31,10 @@ use palisade_testkit::FakeDataplane;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// A host on which every operation succeeds.
 #[derive(Clone, Default)]
@@ -101,6 +105,34 @@ pub(crate) struct Site {
     _dir: tempfile::TempDir,
 }
 
+/// What is known of a log of flows, of which there are none.
+#[allow(clippy::disallowed_methods, reason = "a file of a test")]
+fn flow_log(dir: &Path) -> FlowLogStatus {
+    let definitions = dir.join("logs.yaml");
+    let path = dir.join("flows.log");
+    let text = format!("flowLogs: [{{name: a, filePath: {}}}]", path.display());
+    std::fs::write(&definitions, text).unwrap();
+    let status = FlowLogStatus::default();
+    let config = HubbleConfig {
+        node: "n1".to_owned(),
+        node_labels: Vec::new(),
+        cluster: "default".to_owned(),
+        version: "test".to_owned(),
+        lines: RecentLines::new(1),
+        peers: watch::channel(Vec::new()).1,
+        own: None,
+        clock: Arc::new(|| SystemClock.wall()),
+    };
+    let consumer = FlowConsumer::new(config, None, Some((definitions, status.clone())));
+    let read = std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().build().unwrap();
+        runtime.block_on(consumer.run(async {}));
+    });
+    read.join().unwrap();
+    status
+}
+
 impl Site {
     /// A site that accepts many requests, and bodies of a kilobyte.
     pub(crate) fn new() -> Self {
@@ -153,6 +185,9 @@ impl Site {
             let record = FlowRecorder::new(recent, store, Arc::new(|| SystemClock.wall()));
             core.flow_outputs_mut().record = Some(record);
         }
+        let outputs = core.flow_outputs_mut();
+        outputs.metrics = Some(HubbleMetrics::new("drop").unwrap());
+        outputs.logs = Some(flow_log(dir.path()));
         let (handle, events) = CoreHandle::channel();
         std::thread::spawn(move || run_core(core, &events));
         let permit = ApiPrincipals {
