@@ -233,8 +233,9 @@ fn flows_are_counted_in_metrics_and_written_to_logs() {
 
     // A fault of the definitions is told, and the former ones stay in force.
     let has_fault = |status: &Value| {
-        let conditions = status["dataplane"]["conditions"].as_array().unwrap();
-        conditions.iter().any(|condition| {
+        let conditions = status["dataplane"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|condition| {
             let message = condition["message"].as_str().unwrap();
             condition["kind"] == "FlowLog" && message.contains("verdicts")
         })
