@@ -156,6 +156,8 @@ fn every_value_has_its_effect() {
             "privileged: true",
             "type: container_runtime_t",
             "serviceAccountName: network-policy",
+            "- mountPath: /etc/palisade/hubble",
+            "secretName: hubble-server-certs",
         ],
     );
     for absent in [

@@ -107,6 +107,9 @@ containers:
         mountPath: /etc/palisade/policy
         readOnly: true
       {{- end }}
+      {{- with .Values.extraVolumeMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
 {{- if .Values.dnsProxy.enabled }}
   # Of its own, so that DNS goes on while the agent is started anew. Replaced with its pod: see updateStrategy.
   - name: proxy
@@ -139,6 +142,9 @@ volumes:
   {{- if .Values.dnsProxy.enabled }}
   - name: no-token
     emptyDir: {}
+  {{- end }}
+  {{- with .Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
   - name: configuration
     configMap:
