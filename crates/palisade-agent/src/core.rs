@@ -46,7 +46,7 @@ use palisade_workloads::workloads::{WorkloadError, Workloads, cni, masquerade_po
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The number of recent packets and flows that are kept for readers, about 1 KB each.
 const RECENT_LINES: usize = 16_384;
@@ -658,6 +658,11 @@ impl Core {
             }
         }
         self.logged.node_status = failure;
+    }
+
+    /// When this agent started, since the epoch.
+    pub(crate) fn started(&self) -> Duration {
+        self.startup.since
     }
 
     /// Where recent flows go.

@@ -324,12 +324,20 @@ impl CoreHandle {
     /// # Errors
     /// As [`CoreHandle::ask_for_client`].
     pub async fn metrics(&self) -> Result<Arc<Exposition>, CoreUnavailable> {
-        let build = self.ask_for_page(|core, counters| {
-            let mut page = collect_metrics(&core.snapshot(), counters);
-            core.flow_outputs()
-                .add_metrics(&mut page, core.clock().monotonic());
-            page
-        });
+        let build = async {
+            let asked = self.ask_for_page(|core, counters| {
+                let page = collect_metrics(&core.snapshot(), counters);
+                (page, core.flow_outputs().clone(), core.clock().monotonic())
+            });
+            let ((mut page, outputs, now), took) = asked.await?;
+            // There may be very many series of flows: neither the core nor other clients wait for their text.
+            let added = tokio::task::spawn_blocking(move || {
+                outputs.add_metrics(&mut page, now);
+                page
+            });
+            let page = added.await.map_err(|_| CoreUnavailable::Stopped)?;
+            Ok((page, took))
+        };
         let changes = || self.change_counter();
         self.page_cache.metrics.get(changes, build).await
     }

@@ -96,6 +96,7 @@ fn hubble_config(
             address: address.to_string(),
             tls: config.tls_dir.is_some(),
         }),
+        started: core.started(),
         clock: Arc::new(|| SystemClock.wall()),
     }
 }

@@ -29,6 +29,8 @@ pub struct HubbleConfig {
     pub peers: watch::Receiver<Vec<HubblePeer>>,
     /// This node, as its peers reach it; absent if only this host is served.
     pub own: Option<HubblePeer>,
+    /// When this process started, since the epoch: with the node it tells identifiers of flows from those of others.
+    pub started: Duration,
     /// The time.
     pub clock: HubbleClock,
 }

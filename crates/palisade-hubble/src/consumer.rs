@@ -34,10 +34,9 @@ impl FlowConsumer {
         metrics: Option<HubbleMetrics>,
         logs: Option<(PathBuf, FlowLogStatus)>,
     ) -> Self {
-        let started = (config.clock)();
         let node = config.absolute_node();
         FlowConsumer {
-            maker: FlowMaker::new(&config.node, &config.node_labels, &config.cluster, started),
+            maker: FlowMaker::of_node(&config),
             metrics,
             logs: logs.map(|(path, status)| FlowLogs::new(path, node, status)),
             config,

@@ -8,6 +8,7 @@
 //!
 //! Never: invents flags, ports or names.
 
+use crate::config::HubbleConfig;
 use crate::detail;
 use crate::identity::{self, stable_hash};
 use crate::lost::loss_source;
@@ -62,6 +63,16 @@ pub(crate) fn timestamp(time: Duration) -> prost_types::Timestamp {
 }
 
 impl FlowMaker {
+    /// The maker of a node: all of one process make the same identifiers.
+    pub(crate) fn of_node(config: &HubbleConfig) -> Self {
+        FlowMaker::new(
+            &config.node,
+            &config.node_labels,
+            &config.cluster,
+            config.started,
+        )
+    }
+
     /// A maker for a node of a cluster; `started` is when this process did.
     pub(crate) fn new(
         node: &str,

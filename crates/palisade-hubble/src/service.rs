@@ -41,8 +41,7 @@ impl HubbleService {
     /// A service that begins now.
     #[must_use]
     pub fn new(config: HubbleConfig) -> Self {
-        let started = (config.clock)();
-        let maker = FlowMaker::new(&config.node, &config.node_labels, &config.cluster, started);
+        let maker = FlowMaker::of_node(&config);
         HubbleService(Arc::new(ServiceState {
             maker: Arc::new(maker),
             namespaces: RecentNamespaces::new(config.lines.clone()),

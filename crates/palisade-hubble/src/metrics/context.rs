@@ -5,6 +5,7 @@
 //! Never: looks at anything but the flow.
 
 use crate::proto::flow::{Endpoint, Flow, TrafficDirection};
+use std::collections::BTreeSet;
 
 /// How an end is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +58,15 @@ const APP_LABELS: [&str; 3] = ["k8s:app.kubernetes.io/name=", "k8s:k8s-app=", "k
 const API_SERVER: &str = "reserved:kube-apiserver";
 
 /// An end of a flow, as metrics see it.
-struct FlowEnd<'a> {
+struct MetricEndpoint<'a> {
     endpoint: Option<&'a Endpoint>,
     address: &'a str,
     names: &'a [String],
 }
 
-impl<'a> FlowEnd<'a> {
+impl<'a> MetricEndpoint<'a> {
     fn source(flow: &'a Flow) -> Self {
-        FlowEnd {
+        MetricEndpoint {
             endpoint: flow.source.as_ref(),
             address: flow.ip.as_ref().map_or("", |ip| &ip.source),
             names: &flow.source_names,
@@ -73,7 +74,7 @@ impl<'a> FlowEnd<'a> {
     }
 
     fn destination(flow: &'a Flow) -> Self {
-        FlowEnd {
+        MetricEndpoint {
             endpoint: flow.destination.as_ref(),
             address: flow.ip.as_ref().map_or("", |ip| &ip.destination),
             names: &flow.destination_names,
@@ -176,7 +177,7 @@ impl SideContext {
     }
 
     /// The first name that the end has.
-    fn value(&self, direction: TrafficDirection, end: &FlowEnd<'_>) -> String {
+    fn value(&self, direction: TrafficDirection, end: &MetricEndpoint<'_>) -> String {
         let own = match direction {
             TrafficDirection::Egress => &self.egress,
             TrafficDirection::Ingress => &self.ingress,
@@ -233,7 +234,10 @@ impl MetricContext {
 
     /// Their values for a flow, in the same order.
     pub(crate) fn values(&self, flow: &Flow) -> Vec<String> {
-        let (source, destination) = (FlowEnd::source(flow), FlowEnd::destination(flow));
+        let (source, destination) = (
+            MetricEndpoint::source(flow),
+            MetricEndpoint::destination(flow),
+        );
         let direction = flow.traffic_direction();
         let label = |label: &&'static str| match label.split_once('_') {
             Some(("source", rest)) => source.context_value(rest).to_owned(),
@@ -250,24 +254,53 @@ impl MetricContext {
         values
     }
 
-    /// Whether these values, which [`MetricContext::values`] made, are those of a pod alone.
-    pub(crate) fn is_of_pod(&self, values: &[String], namespace: &str, name: &str) -> bool {
+    /// Where among the values the names of pods are.
+    pub(crate) fn pod_labels(&self) -> Vec<MetricPodLabel> {
         let names = self.names();
-        let value = |label: &str| {
-            let index = names.iter().position(|name| *name == label)?;
-            values.get(index).map(String::as_str)
-        };
-        let qualified = format!("{namespace}/{name}");
-        let by_side = |label: &str, side: &SideContext| {
-            side.names_pods() && value(label) == Some(qualified.as_str())
-        };
-        let by_labels = |pod: &str, of_namespace: &str| {
-            value(pod) == Some(name) && value(of_namespace) == Some(namespace)
-        };
-        by_side("source", &self.source)
-            || by_side("destination", &self.destination)
-            || by_labels("source_pod", "source_namespace")
-            || by_labels("destination_pod", "destination_namespace")
+        let index = |label: &str| names.iter().position(|name| *name == label);
+        let mut found = Vec::new();
+        for (label, side) in [("source", &self.source), ("destination", &self.destination)] {
+            found.extend(
+                index(label)
+                    .filter(|_| side.names_pods())
+                    .map(MetricPodLabel::Qualified),
+            );
+            let split = (
+                index(&format!("{label}_namespace")),
+                index(&format!("{label}_pod")),
+            );
+            if let (Some(namespace), Some(name)) = split {
+                found.push(MetricPodLabel::Split { namespace, name });
+            }
+        }
+        found
+    }
+}
+
+/// Where the name of a pod is among the values of labels, by index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MetricPodLabel {
+    /// As `namespace/name`.
+    Qualified(usize),
+    /// In two labels.
+    Split {
+        /// The namespace.
+        namespace: usize,
+        /// The name.
+        name: usize,
+    },
+}
+
+impl MetricPodLabel {
+    /// Whether the values are those of one of these pods, as `namespace/name`.
+    pub(crate) fn is_of(self, values: &[String], pods: &BTreeSet<String>) -> bool {
+        let value = |index: usize| values.get(index).map_or("", String::as_str);
+        match self {
+            MetricPodLabel::Qualified(index) => pods.contains(value(index)),
+            MetricPodLabel::Split { namespace, name } => {
+                pods.contains(&format!("{}/{}", value(namespace), value(name)))
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::policy::match_text;
 use crate::proto::flow::layer4::Protocol;
 use crate::proto::flow::{DropReason, Flow, IpVersion, TraceObservationPoint, Verdict};
 use palisade_text::printable_lines;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// The most series of one metric.
@@ -63,12 +63,16 @@ impl FlowCounter {
         }
     }
 
-    /// Removes the series of a pod.
-    pub(super) fn forget_pod(&mut self, namespace: &str, name: &str) {
-        let (context, own) = (&self.definition.context, self.definition.own_labels().len());
+    /// Removes the series of pods, as `namespace/name`, in one pass.
+    pub(super) fn forget_pods(&mut self, pods: &BTreeSet<String>) {
+        let own = self.definition.own_labels().len();
+        let labels = self.definition.context.pod_labels();
+        if labels.is_empty() {
+            return;
+        }
         self.series.retain(|values, _| {
             let ends = values.get(own..).unwrap_or_default();
-            !context.is_of_pod(ends, namespace, name)
+            !labels.iter().any(|label| label.is_of(ends, pods))
         });
     }
 

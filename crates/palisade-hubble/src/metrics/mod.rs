@@ -19,7 +19,7 @@ use counter::FlowCounter;
 #[cfg(test)]
 use counter::MAX_SERIES;
 use definition::read_definitions;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,7 +37,8 @@ pub struct HubbleMetrics(Arc<Mutex<MetricState>>);
 struct MetricState {
     counters: Vec<FlowCounter>,
     lost: BTreeMap<&'static str, u64>,
-    gone: VecDeque<(Instant, String, String)>,
+    /// Pods that have gone, as `namespace/name`, and when their series go.
+    gone: VecDeque<(Instant, String)>,
     uncounted: Vec<&'static str>,
 }
 
@@ -89,7 +90,7 @@ impl HubbleMetrics {
     pub fn forget_pod(&self, namespace: &str, name: &str, now: Instant) {
         let mut state = self.lock();
         if state.gone.len() < MAX_GONE {
-            let pod = (now + GRACE, namespace.to_owned(), name.to_owned());
+            let pod = (now + GRACE, format!("{namespace}/{name}"));
             state.gone.push_back(pod);
         }
     }
@@ -131,13 +132,11 @@ impl HubbleMetrics {
 
 impl MetricState {
     fn remove_gone(&mut self, now: Instant) {
-        while let Some((_, namespace, name)) =
-            (self.gone.front().is_some_and(|(due, ..)| *due <= now))
-                .then(|| self.gone.pop_front())
-                .flatten()
-        {
+        let due = self.gone.partition_point(|(due, _)| *due <= now);
+        let pods: BTreeSet<String> = self.gone.drain(..due).map(|(_, pod)| pod).collect();
+        if !pods.is_empty() {
             for counter in &mut self.counters {
-                counter.forget_pod(&namespace, &name);
+                counter.forget_pods(&pods);
             }
         }
     }

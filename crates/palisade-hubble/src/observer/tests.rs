@@ -24,6 +24,7 @@ fn service(capacity: usize) -> HubbleService {
         lines: RecentLines::new(capacity),
         peers: watch::channel(Vec::new()).1,
         own: None,
+        started: NOW,
         clock: Arc::new(|| NOW),
     })
 }

@@ -39,6 +39,7 @@ fn service() -> HubbleService {
         lines: RecentLines::new(10),
         peers: watch::channel(Vec::new()).1,
         own: None,
+        started: Duration::ZERO,
         clock: Arc::new(|| Duration::ZERO),
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::filters::node_with_lines;
 use crate::lines::Shown;
-use crate::node::{ServingNode, now, output, programs, run};
+use crate::node::{STARTED, ServingNode, now, output, programs, run};
 use palisade_hubble::{FlowConsumer, FlowLogStatus, HubbleConfig, HubbleMetrics};
 use palisade_testkit::need_root;
 use serde_json::Value;
@@ -11,18 +11,13 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
 
-/// The flows of lines of JSON, without what tells one process from another.
+/// The flows of lines of JSON.
 fn flows(text: &str) -> Vec<Value> {
     let lines = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let flows = lines.filter_map(|mut line| line.get_mut("flow").map(Value::take));
-    flows
-        .map(|mut flow| {
-            flow.as_object_mut().unwrap().remove("uuid").unwrap();
-            flow
-        })
-        .collect()
+    flows.collect()
 }
 
 /// Reads all lines of a node, once.
@@ -36,6 +31,7 @@ fn consume(node: &ServingNode, metrics: &HubbleMetrics, logs: &Path) -> FlowLogS
         lines: node.lines.clone(),
         peers: watch::channel(Vec::new()).1,
         own: None,
+        started: STARTED,
         clock: Arc::new(now),
     };
     let logs = Some((logs.to_owned(), status.clone()));

@@ -21,6 +21,9 @@ pub(crate) struct ServingNode {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+/// When the process of a node started, since the epoch.
+pub(crate) const STARTED: Duration = Duration::from_secs(1);
+
 /// The time since the epoch.
 pub(crate) fn now() -> Duration {
     SystemTime::now()
@@ -59,6 +62,7 @@ impl ServingNode {
                         address: address.to_string(),
                         tls: with_tls,
                     }),
+                    started: STARTED,
                     clock: Arc::new(now),
                 });
                 let unix = HubbleListener::unix(&socket).unwrap();

@@ -121,6 +121,7 @@ fn flow_log(dir: &Path) -> FlowLogStatus {
         lines: RecentLines::new(1),
         peers: watch::channel(Vec::new()).1,
         own: None,
+        started: Duration::ZERO,
         clock: Arc::new(|| SystemClock.wall()),
     };
     let consumer = FlowConsumer::new(config, None, Some((definitions, status.clone())));
