@@ -80,6 +80,13 @@ impl SteadyQueries {
         }
     }
 
+    /// Waits until so many were sent since the start.
+    pub(super) fn wait_until_sent(&self, least: u64) {
+        while self.counts.sent.load(Ordering::Acquire) < least {
+            std::thread::sleep(PACE);
+        }
+    }
+
     /// Ends it, after the last answers.
     pub(super) fn end(mut self) -> QueryAccount {
         self.join();
