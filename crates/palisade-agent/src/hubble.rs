@@ -9,6 +9,7 @@ use crate::hubble_peers::HubblePeers;
 use crate::run_error::RunError;
 use crate::service_thread::ServiceThread;
 use palisade_config::{ApiConfig, HubbleApiConfig};
+use palisade_flows::agent_event::{AgentEvent, AgentEventRecorder};
 use palisade_flows::recent::RecentLines;
 use palisade_hubble::{
     FlowConsumer, FlowLogStatus, HubbleConfig, HubbleListener, HubbleMetrics, HubblePeer,
@@ -52,7 +53,10 @@ pub(crate) fn start_flow_consumer(core: &mut Core) -> Result<Option<ServiceThrea
     outputs.metrics.clone_from(&metrics);
     outputs.logs = logs.as_ref().map(|(_, status)| status.clone());
     let (_, peers) = watch::channel(Vec::new());
-    let consumer = FlowConsumer::new(hubble_config(core, recent, peers), metrics, logs);
+    // It reads flows alone.
+    let events = RecentLines::new(1);
+    let config = hubble_config(core, recent, events, peers);
+    let consumer = FlowConsumer::new(config, metrics, logs);
     let runtime = ServiceThread::runtime("flow-consumer")?;
     let started = ServiceThread::start("flow-consumer", runtime, move |runtime, stopped| {
         runtime.block_on(consumer.run(async move {
@@ -77,6 +81,7 @@ fn forget_pods(metrics: &HubbleMetrics, updates: &[Update]) {
 fn hubble_config(
     core: &Core,
     lines: RecentLines,
+    events: RecentLines<AgentEvent>,
     peers: watch::Receiver<Vec<HubblePeer>>,
 ) -> HubbleConfig {
     let config = &core.config().hubble;
@@ -90,6 +95,7 @@ fn hubble_config(
         cluster: CLUSTER.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lines,
+        events,
         peers,
         own: address.map(|address| HubblePeer {
             node,
@@ -114,7 +120,8 @@ pub(crate) fn start_hubble(core: &mut Core) -> Result<Option<ServiceThread>, Run
     let listeners = open_listeners(&config, &core.config().api, &runtime)?;
     let (peers, followed) = watch::channel(Vec::new());
     let has_tls = config.tls_dir.is_some();
-    let service = HubbleService::new(hubble_config(core, recent, followed));
+    let events = record_agent_events(core);
+    let service = HubbleService::new(hubble_config(core, recent, events, followed));
     if let Some(address) = config.address {
         let others = HubblePeers::new(peers, address, has_tls);
         core.add_node_listener(Box::new(move |nodes| others.set(nodes)));
@@ -129,6 +136,25 @@ pub(crate) fn start_hubble(core: &mut Core) -> Result<Option<ServiceThread>, Run
         }
     });
     started.map(Some)
+}
+
+/// Records what is done to policies and workloads from now on, and which workloads there are.
+fn record_agent_events(core: &mut Core) -> RecentLines<AgentEvent> {
+    let mut recorder = AgentEventRecorder::new(core.started());
+    let events = recorder.events();
+    let enforcer = &mut core.parts().1.enforcer;
+    let restored: Vec<Update> = enforcer
+        .state()
+        .engine
+        .state()
+        .objects()
+        .map(Update::Upsert)
+        .collect();
+    recorder.observe(&restored, SystemClock.wall());
+    enforcer.set_update_observer(Box::new(move |updates| {
+        recorder.observe(updates, SystemClock.wall());
+    }));
+    events
 }
 
 /// Opens the sockets of Hubble's API.

@@ -84,8 +84,8 @@ pub use node_policy_status::{
 };
 pub use object::{IpFamily, ObjectRef, ProtocolName};
 pub use policy::{
-    CountedAction, PacketCount, PolicyDetail, PolicyList, PolicyModeName, PolicySummary,
-    RuleCounterReport,
+    CountedAction, ManifestQuery, ManifestReport, PacketCount, PolicyDetail, PolicyList,
+    PolicyModeName, PolicySummary, RuleCounterReport, RuleExcerpt,
 };
 pub use policy_status::{ClosedCause, ClosedPartReport, PolicyFinding, PolicyState, PolicyStatus};
 pub use preview::{
@@ -129,6 +129,8 @@ pub mod path {
     pub const POLICY_OF_KIND: &str = "/v1/policies/{kind}/{namespace}/{name}";
     /// `GET`: [`crate::PolicyDetail`] of the only policy of this name.
     pub const POLICY_BY_NAME: &str = "/v1/policies/{name}";
+    /// `GET`: [`crate::ManifestReport`]; query parameters as [`crate::ManifestQuery`].
+    pub const MANIFEST: &str = "/v1/manifest";
     /// `GET`: an explanation; query parameters as the command's flags.
     pub const EXPLAIN: &str = "/v1/explain";
     /// `GET`: a stream of [`crate::MonitorLine`], one a line; query parameters as

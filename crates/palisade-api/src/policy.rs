@@ -124,6 +124,51 @@ pub struct PolicyDetail {
     pub rule_counters: Vec<RuleCounterReport>,
 }
 
+/// The query parameters of `GET /v1/manifest`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ManifestQuery {
+    /// `KIND/NAMESPACE/NAME`, `KIND/NAME`, `NAMESPACE/NAME` or `NAME`.
+    pub policy: String,
+}
+
+/// A policy as it was written, and where its rules are in the text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ManifestReport {
+    /// [`crate::API_VERSION`].
+    pub api_version: String,
+    /// The policy.
+    #[serde(flatten)]
+    pub policy: ObjectRef,
+    /// The text of the object in its file, or of an object of a server those of its fields that policy needs, as YAML.
+    pub text: String,
+    /// The number of the first line in the file; 1 of an object of a server.
+    pub first_line: u32,
+    /// Whether the text says what is in force; `false` if the file was changed since, or the object is not valid.
+    pub in_force: bool,
+    /// Its rules.
+    pub rules: Vec<RuleExcerpt>,
+}
+
+/// The lines of a rule, counted as in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RuleExcerpt {
+    /// The direction.
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::DirectionSchema"))]
+    pub direction: Direction,
+    /// Index in the object's list.
+    pub index: u32,
+    /// The first line.
+    pub first: u32,
+    /// The last line.
+    pub last: u32,
+}
+
 named_enum! {
     /// What a counter of a policy counts.
     CountedAction {

@@ -15,7 +15,11 @@ pub struct PageReport {
     /// The address for a browser.
     pub url: String,
     /// The socket of the agent that it shows.
-    pub socket: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// The relay whose flows it shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relay: Option<String>,
 }
 
 /// The body of `POST /v1/preview`.

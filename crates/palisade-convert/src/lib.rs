@@ -36,10 +36,8 @@ mod read_back;
 mod refusals;
 mod simplify;
 mod target;
-mod yaml;
 
 pub use conversion::{Conversion, PolicySource, WrittenObject, convert, is_policy};
 pub use inexpressible::{Inexpressible, InexpressibleReason};
 pub use read_back::lower_written;
 pub use target::TargetDialect;
-pub use yaml::to_yaml;

@@ -43,7 +43,11 @@ pub struct Enforcer {
     flushes: u64,
     /// The kernel's counters, and when they were read.
     cached_counters: Option<(Instant, Arc<Counters>)>,
+    update_observer: Option<UpdateObserver>,
 }
+
+/// Who is told of every update before it is applied.
+pub type UpdateObserver = Box<dyn FnMut(&[Update]) + Send>;
 
 impl Enforcer {
     /// An enforcer without objects, by the sections of the configuration that policy reads.
@@ -61,7 +65,13 @@ impl Enforcer {
             clock,
             flushes: 0,
             cached_counters: None,
+            update_observer: None,
         }
+    }
+
+    /// Tells `observer` of every update from now on, before it is applied.
+    pub fn set_update_observer(&mut self, observer: UpdateObserver) {
+        self.update_observer = Some(observer);
     }
 
     /// The policy as other threads read it.
@@ -81,6 +91,9 @@ impl Enforcer {
 
     /// Passes updates to the engine and writes the changes to the kernel.
     pub fn apply(&mut self, updates: Vec<Update>) {
+        if let Some(observer) = &mut self.update_observer {
+            observer(&updates);
+        }
         let written = self.dataplane.written_tables();
         let deletes_policy = self.policy.accept(updates, written);
         if !self.policy.in_sync {

@@ -1,4 +1,5 @@
-//! The most recent packets and flows, whole, for readers in this process: each reads at its own pace, from any place.
+//! The most recent packets and flows, or other events, whole, for readers in this process: each reads at its own pace,
+//! from any place.
 //!
 //! Promises: lines have consecutive numbers in the order in which they were published; a reader that falls behind learns
 //! how many it missed, and holds nobody up; memory is bounded by a number of lines.
@@ -13,20 +14,20 @@ use tokio::sync::watch;
 
 /// A line, with its place.
 #[derive(Debug)]
-pub struct RecentLine {
+pub struct RecentLine<L = MonitorLine> {
     /// Its number: the first line of the process has 0.
     pub number: u64,
     /// When it happened, since the epoch.
     pub time: Duration,
     /// What happened.
-    pub line: MonitorLine,
+    pub line: L,
 }
 
 /// Lines that were read together.
-#[derive(Debug, Default)]
-pub struct RecentBatch {
+#[derive(Debug)]
+pub struct RecentBatch<L = MonitorLine> {
     /// The lines, in order.
-    pub lines: Vec<Arc<RecentLine>>,
+    pub lines: Vec<Arc<RecentLine<L>>>,
     /// How many lines after the place of the reader were overwritten before it read them.
     pub missed: u64,
     /// The number to read from next.
@@ -34,17 +35,24 @@ pub struct RecentBatch {
 }
 
 /// The most recent lines, shared by their writer and all readers.
-#[derive(Clone)]
-pub struct RecentLines(Arc<SharedLines>);
+#[derive(Debug)]
+pub struct RecentLines<L = MonitorLine>(Arc<SharedLines<L>>);
 
-struct SharedLines {
-    lines: Mutex<VecDeque<Arc<RecentLine>>>,
+impl<L> Clone for RecentLines<L> {
+    fn clone(&self) -> Self {
+        RecentLines(Arc::clone(&self.0))
+    }
+}
+
+#[derive(Debug)]
+struct SharedLines<L> {
+    lines: Mutex<VecDeque<Arc<RecentLine<L>>>>,
     capacity: usize,
     /// The number of the next line.
     next: watch::Sender<u64>,
 }
 
-impl RecentLines {
+impl<L> RecentLines<L> {
     /// At most this many lines, and at least one.
     pub fn new(capacity: usize) -> Self {
         RecentLines(Arc::new(SharedLines {
@@ -54,7 +62,7 @@ impl RecentLines {
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<RecentLine>>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<RecentLine<L>>>> {
         (self.0.lines.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -64,7 +72,7 @@ impl RecentLines {
     }
 
     /// Adds a line; the oldest goes if there is no room.
-    pub fn push(&self, time: Duration, line: MonitorLine) {
+    pub fn push(&self, time: Duration, line: L) {
         let mut lines = self.lock();
         let number = *self.0.next.borrow();
         if lines.len() == self.0.capacity {
@@ -83,12 +91,13 @@ impl RecentLines {
     }
 
     /// At most this many lines from a number on.
-    pub fn read(&self, from: u64, max: usize) -> RecentBatch {
+    pub fn read(&self, from: u64, max: usize) -> RecentBatch<L> {
         let lines = self.lock();
         let Some(oldest) = lines.front().map(|line| line.number) else {
             return RecentBatch {
+                lines: Vec::new(),
+                missed: 0,
                 next: from,
-                ..RecentBatch::default()
             };
         };
         let first = from.max(oldest);

@@ -4,6 +4,7 @@
 //!
 //! Never: finds out by itself.
 
+use palisade_flows::agent_event::AgentEvent;
 use palisade_flows::recent::RecentLines;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub struct HubbleConfig {
     pub version: String,
     /// The flows.
     pub lines: RecentLines,
+    /// The events of the agent.
+    pub events: RecentLines<AgentEvent>,
     /// The nodes that serve this API, without this one.
     pub peers: watch::Receiver<Vec<HubblePeer>>,
     /// This node, as its peers reach it; absent if only this host is served.

@@ -26,6 +26,22 @@ pub enum HubbleError {
         /// What the system answered.
         source: io::Error,
     },
+    /// A server cannot be asked.
+    #[error("connecting to Hubble's API at {address}")]
+    Connect {
+        /// Its address.
+        address: String,
+        /// Why.
+        source: tonic::transport::Error,
+    },
+    /// A server did not respond, or refused a request.
+    #[error("asking Hubble's API at {address}: {}", status.message())]
+    Request {
+        /// Its address.
+        address: String,
+        /// What it said, or what became of the connection.
+        status: Box<tonic::Status>,
+    },
     /// A certificate, key or authority cannot be used.
     #[error("reading the certificates of Hubble's API")]
     Certificates(#[source] tonic::transport::Error),

@@ -2,7 +2,7 @@
 //! and its page, all unmodified.
 //!
 //! [`HubbleService`] answers from [`palisade_flows::recent::RecentLines`]; [`serve`] serves it on sockets, which
-//! [`HubbleListener`] has opened. The definitions in `proto` are Cilium's; the types are generated from them.
+//! [`HubbleListener`] has opened; [`HubbleClient`] reads the flows of other servers. The definitions in `proto` are Cilium's; the types are generated from them.
 //!
 //! Promises: what a request selects is what Cilium's server would select, by the same rules; a filter that is not known
 //! is refused, never ignored; a request is bounded in what it may cost, and there are at most
@@ -11,6 +11,8 @@
 //!
 //! Never: judges a packet, keeps flows of its own, or runs an expression of a client (`cel_expression` is refused).
 
+mod agent_events;
+mod client;
 mod codec;
 mod config;
 mod consumer;
@@ -28,6 +30,7 @@ pub mod limits;
 mod lost;
 mod metrics;
 mod namespaces;
+mod observed_line;
 mod observer;
 mod peers;
 mod policy;
@@ -37,6 +40,7 @@ mod service;
 mod stream;
 mod wire;
 
+pub use client::{HubbleClient, HubbleClientTls, ObservedLine, ObserverStatus};
 pub use config::{HubbleClock, HubbleConfig, HubblePeer};
 pub use consumer::FlowConsumer;
 pub use error::HubbleError;

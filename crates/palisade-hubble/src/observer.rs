@@ -1,11 +1,12 @@
-//! The service `observer.Observer`: flows, status, nodes and namespaces.
+//! The service `observer.Observer`: flows, events of the agent, status, nodes and namespaces.
 //!
 //! An entry of the recent lines is one flow in the status, also if it is told for both of its ends.
 //!
 //! Promises: a request that cannot be answered as it is meant is refused with `INVALID_ARGUMENT` and the reason.
 //!
-//! Never: has events of an agent or of debugging; their streams are empty.
+//! Never: has events of debugging; their stream is empty.
 
+use crate::agent_events::{AgentEventQuery, AgentEventStream};
 use crate::field_mask::FieldMask;
 use crate::filter::FlowFilters;
 use crate::history::FlowQuery;
@@ -61,7 +62,27 @@ impl Observer for HubbleService {
         request: Request<GetAgentEventsRequest>,
     ) -> Result<Response<Self::GetAgentEventsStream>, Status> {
         let request = request.into_inner();
-        self.empty_stream(request.first, request.follow)
+        check_order(request.first, request.follow)?;
+        let query = AgentEventQuery {
+            number: request.number,
+            first: request.first,
+            follow: request.follow,
+            since: request.since.as_ref().map(since_epoch).transpose()?,
+            until: request.until.as_ref().map(since_epoch).transpose()?,
+        };
+        let permit = self.stream_permit()?;
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let service = self.clone();
+        let stream = AgentEventStream {
+            service,
+            query,
+            sender,
+        };
+        tokio::spawn(async move {
+            stream.run().await;
+            drop(permit);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
     async fn get_debug_events(

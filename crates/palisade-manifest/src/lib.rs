@@ -32,6 +32,7 @@ mod server_object;
 mod split;
 mod stream;
 mod to_json;
+mod to_yaml;
 mod window;
 mod yaml;
 
@@ -47,3 +48,4 @@ pub use path::FieldPath;
 pub use server_object::read_server_object;
 pub use stream::read_stream;
 pub use to_json::to_json;
+pub use to_yaml::to_yaml;

@@ -4,10 +4,8 @@
 //! subscriber receives the lines that match its query in order.
 
 use bytes::Bytes;
-use palisade_api::{
-    FlowRecord, LossCause, LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, MonitorVerdict,
-    PacketEvent,
-};
+use palisade_api::{FlowRecord, LossCause, LostEvents, MonitorLine, MonitorQuery, PacketEvent};
+use palisade_flows::line_filter::{matches_flow, matches_packet};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -39,7 +37,7 @@ impl MonitorHub {
         let matching: Vec<&PacketEvent> = self
             .recent
             .iter()
-            .filter(|e| matches_query(&query, e))
+            .filter(|e| matches_packet(&query, e))
             .collect();
         let skip = matching.len().saturating_sub(query.last);
         for event in &matching[skip..] {
@@ -61,7 +59,7 @@ impl MonitorHub {
     pub(crate) fn publish_packet(&mut self, event: PacketEvent) {
         let mut line = None;
         self.subscribers.retain_mut(|reader| {
-            if !matches_query(&reader.query, &event) {
+            if !matches_packet(&reader.query, &event) {
                 return true;
             }
             let line = line
@@ -158,77 +156,12 @@ fn encode_line(line: &MonitorLine) -> Bytes {
     text.into()
 }
 
-/// Whether an end of a packet or flow is this workload; without a namespace, of the namespace `default`.
-fn is_named(end: &MonitorEndpoint, name: &str) -> bool {
-    let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
-    end.namespace.as_deref() == Some(namespace) && end.name.as_deref() == Some(name)
-}
-
-/// Whether an end of a packet or flow is this workload or address.
-fn is_endpoint(end: &MonitorEndpoint, wanted: &str) -> bool {
-    end.address == wanted || is_named(end, wanted)
-}
-
-/// Whether a query asks for a flow.
-fn matches_flow(query: &MonitorQuery, record: &FlowRecord) -> bool {
-    let (source, destination) = (&record.source, &record.destination);
-    let has_end =
-        |is_wanted: &dyn Fn(&MonitorEndpoint) -> bool| is_wanted(source) || is_wanted(destination);
-    let would_be_denied = || {
-        let ends = [&record.egress, &record.ingress].into_iter().flatten();
-        let mut audits = ends.filter_map(|end| end.audit.as_ref());
-        audits.any(|audit| audit.verdict == MonitorVerdict::Denied)
-    };
-    let is_named_end = |wanted: &str| has_end(&|end| is_named(end, wanted));
-    let is_in = |wanted: &str| has_end(&|end| end.namespace.as_deref() == Some(wanted));
-    query.flows
-        && query.verdict != Some(MonitorVerdict::Denied)
-        && (!query.audit || would_be_denied())
-        && query.endpoint.as_deref().is_none_or(is_named_end)
-        && query.namespace.as_deref().is_none_or(is_in)
-        && (query.from.as_deref()).is_none_or(|from| is_endpoint(source, from))
-        && (query.to.as_deref()).is_none_or(|to| is_endpoint(destination, to))
-}
-
-/// Whether a packet matches a query.
-pub(crate) fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
-    let (source, destination) = (&event.source, &event.destination);
-    let judged = event.endpoint.as_deref();
-    let endpoint = query.endpoint.as_deref().is_none_or(|wanted| {
-        let judged = judged.is_some_and(|judged| {
-            judged == wanted || judged.strip_prefix("default/") == Some(wanted)
-        });
-        judged || is_named(source, wanted) || is_named(destination, wanted)
-    });
-    let namespace = query.namespace.as_deref().is_none_or(|wanted| {
-        let ends = [source, destination];
-        let of_end = |end: &&MonitorEndpoint| end.namespace.as_deref() == Some(wanted);
-        let judged = judged.and_then(|name| name.split_once('/'));
-        judged.is_some_and(|(namespace, _)| namespace == wanted) || ends.iter().any(of_end)
-    });
-    endpoint
-        && namespace
-        && query.verdict.is_none_or(|wanted| wanted == event.verdict)
-        && (!query.audit
-            || event
-                .audit
-                .as_ref()
-                .is_some_and(|a| a.verdict != event.verdict))
-        && query
-            .from
-            .as_deref()
-            .is_none_or(|from| is_endpoint(source, from))
-        && query
-            .to
-            .as_deref()
-            .is_none_or(|to| is_endpoint(destination, to))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use palisade_api::{
-        FlowDecision, FlowState, MonitorVerdict, PacketAudit, PacketReason, ProtocolName,
+        FlowDecision, FlowState, MonitorEndpoint, MonitorVerdict, PacketAudit, PacketReason,
+        ProtocolName,
     };
 
     fn end(address: &str, name: Option<(&str, &str)>) -> MonitorEndpoint {
@@ -274,89 +207,6 @@ mod tests {
         lines
             .map(|line| serde_json::from_slice(&line).unwrap())
             .collect()
-    }
-
-    #[test]
-    fn filters() {
-        let text = |text: &str| Some(text.to_owned());
-        let none = MonitorQuery::default;
-        let event = event(1);
-        for (query, fits) in [
-            (none(), true),
-            (
-                MonitorQuery {
-                    endpoint: text("shop/db"),
-                    ..none()
-                },
-                true,
-            ),
-            (
-                MonitorQuery {
-                    endpoint: text("db"),
-                    ..none()
-                },
-                false,
-            ),
-            (
-                MonitorQuery {
-                    namespace: text("shop"),
-                    ..none()
-                },
-                true,
-            ),
-            (
-                MonitorQuery {
-                    namespace: text("default"),
-                    ..none()
-                },
-                false,
-            ),
-            (
-                MonitorQuery {
-                    verdict: Some(MonitorVerdict::Denied),
-                    ..none()
-                },
-                true,
-            ),
-            (
-                MonitorQuery {
-                    verdict: Some(MonitorVerdict::Allowed),
-                    ..none()
-                },
-                false,
-            ),
-            (
-                MonitorQuery {
-                    from: text("10.0.0.9"),
-                    ..none()
-                },
-                true,
-            ),
-            (
-                MonitorQuery {
-                    from: text("shop/db"),
-                    ..none()
-                },
-                false,
-            ),
-            (
-                MonitorQuery {
-                    to: text("shop/db"),
-                    ..none()
-                },
-                true,
-            ),
-            (
-                MonitorQuery {
-                    to: text("shop/db"),
-                    namespace: text("x"),
-                    ..none()
-                },
-                false,
-            ),
-        ] {
-            assert_eq!(matches_query(&query, &event), fits, "{query:?}");
-        }
     }
 
     #[test]

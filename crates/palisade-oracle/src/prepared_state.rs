@@ -6,6 +6,8 @@ use crate::FlowEnd;
 use crate::criteria;
 use crate::resolved_end::{ResolvedEnd, Viewpoint};
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
@@ -32,7 +34,7 @@ const MAX_CACHED_SELECTIONS: usize = 1 << 20;
 pub struct PreparedState<'a> {
     pub(crate) state: &'a State,
     pub(crate) tiers: Vec<OrderedTier<'a>>,
-    claims: BTreeMap<IpAddr, &'a Endpoint>,
+    claims: Arc<BTreeMap<IpAddr, &'a Endpoint>>,
     pub(crate) failsafe: FailsafePorts,
     pub(crate) host_node: Option<&'a Str>,
     /// For each endpoint, whether each policy selects it, indexed as `tiers`. Empty for a state beyond
@@ -56,10 +58,42 @@ impl<'a> PreparedState<'a> {
             .filter(|_| pairs <= MAX_CACHED_SELECTIONS);
         PreparedState {
             selection_cache: endpoints.map(|e| (&e.id, selected(e))).collect(),
-            claims: resolve_address_claims(state),
+            claims: Arc::new(resolve_address_claims(state)),
             failsafe: FailsafePorts::default(),
             host_node: state.host_node.as_ref(),
             state,
+            tiers,
+        }
+    }
+
+    /// The same without the policies that do not select an endpoint, of the same state. Questions about the policies of
+    /// that endpoint have the same answers, but for traces, which do not list the others.
+    #[must_use]
+    pub fn of_endpoint(&self, endpoint: &'a Endpoint) -> Self {
+        let of_tier = |tier: &OrderedTier<'a>| {
+            let policies = tier.policies.iter().copied();
+            let selecting: Vec<&'a Policy> = policies
+                .filter(|policy| self.selects(policy, endpoint))
+                .collect();
+            OrderedTier {
+                tier: tier.tier.clone(),
+                missing: tier.missing,
+                policies: selecting,
+            }
+        };
+        let tiers: Vec<OrderedTier<'a>> = self
+            .tiers
+            .iter()
+            .map(of_tier)
+            .filter(|tier| !tier.policies.is_empty())
+            .collect();
+        let all = |tier: &OrderedTier<'_>| vec![true; tier.policies.len()];
+        PreparedState {
+            state: self.state,
+            claims: Arc::clone(&self.claims),
+            failsafe: self.failsafe.clone(),
+            host_node: self.host_node,
+            selection_cache: [(&endpoint.id, tiers.iter().map(all).collect())].into(),
             tiers,
         }
     }

@@ -167,6 +167,17 @@ impl<'a> PreparedState<'a> {
         }
     }
 
+    /// The verdict of one direction of a flow, with its trace.
+    pub fn judge_end(
+        &self,
+        question: &Question,
+        direction: Direction,
+        options: &OracleOptions,
+    ) -> DirectionJudgement {
+        let context = self.match_context(question);
+        self.judge_direction(&context, direction, options)
+    }
+
     /// Whether egress at the source and ingress at the destination allow a flow, in this order.
     pub fn verdict(&self, question: &Question, options: &OracleOptions) -> (bool, bool) {
         let context = self.match_context(question);

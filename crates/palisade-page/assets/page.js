@@ -67,9 +67,10 @@ async function readStatus() {
   try {
     const status = await get('/v1/status');
     const node = status.node?.name;
+    const { relay } = status;
     const behind = status.realised === status.revision ? '' : ` (in the kernel: ${status.realised})`;
     document.getElementById('agent').replaceChildren(
-      node ? `Node ${node} · ` : '', `Palisade ${status.version} · revision ${status.revision}${behind} · `,
+      relay ? `Relay ${relay.address}, ${relay.nodes} nodes · ${status.version} · ` : `${node ? `Node ${node} · ` : ''}Palisade ${status.version} · revision ${status.revision}${behind} · `,
       el('span', { class: status.health === 'Ready' ? 'allow' : 'warn', title: status.reasons.join(' ') }, status.health));
     interrupted('status');
   } catch (error) {

@@ -3,6 +3,7 @@
 import { get } from '/api.js';
 import { el, field, href, matchesText, number, numeric, objectName, policyLink, problem, remark, table, td, verdict, when, words } from '/elements.js';
 import { listNotes, recordedTable } from '/flows.js';
+import { manifest } from '/manifest.js';
 
 const MOST_HITS = 20000;
 const MOST_LISTED = 200;
@@ -80,6 +81,7 @@ export async function policy({ query, signal, render }) {
   render(el('h1', objectName(detail)), el('dl', facts.map(([name, value]) => [el('dt', name), el('dd', value)])),
     findings('Why its present definition is not in force', detail.status?.errors), findings('Held closed', detail.status?.closed), findings('Warnings', detail.status?.warnings),
     el('h2', 'Rules'), rulesTable(detail, { flows: hits }),
+    el('h2', 'Manifest'), await manifest(query, [], signal),
     el('h2', 'Flows that it decided in the last 24 hours'), remark(note),
     hits && recordedTable(`${number(hits.length)} kinds of flows${hits.length > MOST_LISTED ? `; the last ${MOST_LISTED} of them` : ''}`, hits.slice(0, MOST_LISTED)));
 }

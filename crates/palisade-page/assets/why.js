@@ -1,7 +1,8 @@
-// Why a flow is allowed or denied, and the rule among those of its policy: the API has no text of manifests.
+// Why a flow is allowed or denied, and the rule among those of its policy and in its manifest.
 
 import { get } from '/api.js';
 import { el, field, href, objectName, policyLink, policyNames, problem, protocolChoice, quiet, readForm, remark, show, traffic, verdict, words } from '/elements.js';
+import { manifest } from '/manifest.js';
 import { loadPolicy, rulesTable } from '/policies.js';
 
 const MOST_POLICIES = 4;
@@ -116,8 +117,8 @@ async function decidingPolicies(cases, signal) {
   return Promise.all([...found.values()].slice(0, MOST_POLICIES).map(async ({ policy, marks }) => {
     const title = el('h2', 'The rule in ', policyLink(policy));
     try {
-      const detail = await loadPolicy(policy, signal);
-      return [title, remark(`Defined at ${detail.line ?? 'a place that is not known'}.`), rulesTable(detail, { marks })];
+      const [detail, text] = await Promise.all([loadPolicy(policy, signal), manifest(policy, marks, signal)]);
+      return [title, remark(`Defined at ${detail.line ?? 'a place that is not known'}.`), rulesTable(detail, { marks }), text];
     } catch (error) {
       return [title, problem(error)];
     }

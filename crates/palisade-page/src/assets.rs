@@ -28,6 +28,7 @@ pub(crate) fn find_asset(path: &str) -> Option<AssetFile> {
         "/flows.js" => asset!(SCRIPT, "flows.js"),
         "/why.js" => asset!(SCRIPT, "why.js"),
         "/map.js" => asset!(SCRIPT, "map.js"),
+        "/manifest.js" => asset!(SCRIPT, "manifest.js"),
         "/policies.js" => asset!(SCRIPT, "policies.js"),
         "/preview.js" => asset!(SCRIPT, "preview.js"),
         _ => return None,

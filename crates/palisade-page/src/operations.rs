@@ -19,9 +19,12 @@ pub(crate) fn find_operation(method: &Method, path: &str) -> Result<PageOperatio
     let operation = match path {
         path::MONITOR => PageOperation::Stream,
         path::PREVIEW => PageOperation::Preview,
-        path::STATUS | path::FLOWS | path::POLICIES | path::ENDPOINTS | path::EXPLAIN => {
-            PageOperation::Read
-        }
+        path::STATUS
+        | path::FLOWS
+        | path::POLICIES
+        | path::ENDPOINTS
+        | path::EXPLAIN
+        | path::MANIFEST => PageOperation::Read,
         _ if is_policy(path) => PageOperation::Read,
         _ => return Err(StatusCode::NOT_FOUND),
     };
@@ -68,6 +71,7 @@ mod tests {
             "/v1/policies/networkpolicy/shop/d%20b",
             "/v1/endpoints",
             "/v1/explain",
+            "/v1/manifest",
         ] {
             assert_eq!(get(path), Ok(PageOperation::Read), "{path}");
             let other = find_operation(&Method::POST, path);

@@ -113,6 +113,8 @@ struct DirectionKey {
 pub(crate) struct StateJudge<'s> {
     state: &'s State,
     prepared: PreparedState<'s>,
+    /// The state with the policies of the endpoint of a site alone, for each that was asked about.
+    of_subjects: HashMap<SiteId, PreparedState<'s>, FixedState>,
     signatures: PeerSignatures<'s>,
     sites: &'s [Site],
     options: OracleOptions,
@@ -156,6 +158,7 @@ impl<'s> StateJudge<'s> {
             options: actions.oracle_options(),
             state,
             prepared,
+            of_subjects: HashMap::default(),
             signatures,
             sites,
             has_node_tests,
@@ -231,11 +234,22 @@ impl<'s> StateJudge<'s> {
             return *known;
         }
         let question = self.question(pair);
-        let is_allowed = self
-            .prepared
-            .allows(&question, key.direction, &self.options);
+        let options = self.options;
+        let prepared = self.of_subject(key.subject);
+        let is_allowed = prepared.allows(&question, key.direction, &options);
         self.by_oracle.insert((key, signature), is_allowed);
         is_allowed
+    }
+
+    /// The state with the policies of the endpoint of a site alone; with all of them where it has none.
+    fn of_subject(&mut self, subject: SiteId) -> &PreparedState<'s> {
+        let site = self.sites.get(subject as usize);
+        let endpoint = site.and_then(|site| self.state.endpoints.get(site.endpoint.as_ref()?));
+        let Some(endpoint) = endpoint else {
+            return &self.prepared;
+        };
+        let prepared = self.of_subjects.entry(subject);
+        prepared.or_insert_with(|| self.prepared.of_endpoint(endpoint))
     }
 
     fn table_verdict(&mut self, key: DirectionKey, other: SiteId, pair: SitePair) -> bool {
@@ -302,20 +316,25 @@ impl<'s> StateJudge<'s> {
     }
 
     /// What denies a flow, at each end that does.
-    pub(crate) fn denying_ends(&self, pair: SitePair) -> Vec<DenyingEnd> {
-        let question = self.question(pair);
-        let answer = self.prepared.judge(&question, &self.options);
+    pub(crate) fn denying_ends(&mut self, pair: SitePair) -> Vec<DenyingEnd> {
+        let (question, options) = (self.question(pair), self.options);
         let ends = [
-            (Direction::Egress, answer.egress),
-            (Direction::Ingress, answer.ingress),
+            (pair.source, Direction::Egress),
+            (pair.destination, Direction::Ingress),
         ];
-        let denying = ends.into_iter().filter(|(_, end)| !end.verdict.is_allow());
+        let mut denying = Vec::new();
+        for (subject, direction) in ends {
+            let end = self
+                .of_subject(subject)
+                .judge_end(&question, direction, &options);
+            if !end.verdict.is_allow() {
+                denying.push(DenyingEnd {
+                    direction,
+                    decided_by: decision_report(self.state, &question, direction, &end.decided_by),
+                });
+            }
+        }
         denying
-            .map(|(direction, end)| DenyingEnd {
-                direction,
-                decided_by: decision_report(self.state, &question, direction, &end.decided_by),
-            })
-            .collect()
     }
 
     /// Whether a rule that may decide at the ends of a flow tests ports by name, which belong to the destination.

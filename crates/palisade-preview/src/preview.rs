@@ -38,7 +38,7 @@ pub fn preview(
             Err(reason) => outcomes.unjudged.push((flow, reason)),
         }
     }
-    let mut report = outcomes.report(record, &judges);
+    let mut report = outcomes.report(record, &mut judges);
     let nodes = present.nodes.keys().map(|name| &**name);
     report.record = record.summary(nodes);
     report.notes = notes(present, changed, &facts);
@@ -274,8 +274,8 @@ impl<'r> Outcomes<'r> {
         Ok(())
     }
 
-    fn report(self, record: &Record, [old, new]: &[StateJudge<'_>; 2]) -> PreviewReport {
-        let list = |mut flows: Vec<ConcernedFlow<'_>>, judge: &StateJudge<'_>| {
+    fn report(self, record: &Record, [old, new]: &mut [StateJudge<'_>; 2]) -> PreviewReport {
+        let list = |mut flows: Vec<ConcernedFlow<'_>>, judge: &mut StateJudge<'_>| {
             flows.sort_by(|a, b| (&b.flow.last, a.flow.key).cmp(&(&a.flow.last, b.flow.key)));
             let flows = flows.into_iter().map(|concerned| PreviewedFlow {
                 flow: record.summary_of(concerned.flow),

@@ -410,6 +410,19 @@ impl SnapshotStore {
         Ok(())
     }
 
+    /// The text of one object as it was written last, whether or not the snapshot is complete.
+    ///
+    /// # Errors
+    /// If its file cannot be read or is damaged.
+    pub fn find(&self, key: &str) -> Result<Option<String>, SnapshotError> {
+        let shard = shard_of(key);
+        let (path, text) = (self.path(shard), self.read(shard)?);
+        let end = complete_length(&text, &path)?;
+        let entries = last_entries(text.get(..end).unwrap_or_default(), &path)?;
+        let entry = entries.get(key).copied().flatten();
+        Ok(entry.map(|entry| entry.text.to_owned()))
+    }
+
     fn path(&self, shard: usize) -> PathBuf {
         self.folder.join(format!("{shard:02x}.log"))
     }

@@ -49,6 +49,40 @@ fn policies_by_object(ordered: Vec<Policy>) -> Vec<Vec<Policy>> {
     objects
 }
 
+/// The policies in force of an object, and the first of them.
+fn parts_of<'p>(in_force: &'p [Vec<Policy>], id: &ObjectId) -> Option<(&'p Policy, &'p [Policy])> {
+    let mut objects = in_force.iter();
+    objects.find_map(|parts| {
+        let first = parts.first().filter(|first| first.id.object == *id)?;
+        Some((first, &**parts))
+    })
+}
+
+/// The policies in force of the object that the segments name; none if nothing of it is.
+///
+/// # Errors
+/// If they mean none or several.
+pub fn policies_named(
+    core: &CoreSnapshot<'_>,
+    segments: &[&str],
+) -> Result<Vec<Policy>, PolicyLookupError> {
+    let in_force = policies_by_object(core.policy.engine.ordered_policies());
+    let states = PolicyStates::of(core.source_report);
+    let ids = policy_ids(&in_force, &states);
+    let parts = parts_of(&in_force, find_policy(segments, &ids)?);
+    Ok(parts.map_or_else(Vec::new, |(_, parts)| parts.to_vec()))
+}
+
+/// The objects of all policies that were read, in order.
+fn policy_ids(in_force: &[Vec<Policy>], states: &PolicyStates<'_>) -> Vec<ObjectId> {
+    let first = in_force.iter().filter_map(|parts| parts.first());
+    let mut ids: Vec<ObjectId> = first.map(|policy| policy.id.object.clone()).collect();
+    ids.extend(states.not_enforced().map(|policy| (*policy.id).clone()));
+    ids.sort();
+    ids.dedup();
+    ids
+}
+
 /// `GET /v1/policies/{kind}/{namespace}/{name}`, and the shorter forms: the policy that the segments name.
 ///
 /// # Errors
@@ -61,18 +95,10 @@ pub fn policy_detail(
     let over = budget_excesses(core);
     let states = PolicyStates::of(core.source_report);
     let in_force = policies_by_object(core.policy.engine.ordered_policies());
-    let first = in_force.iter().filter_map(|parts| parts.first());
-    let mut ids: Vec<ObjectId> = first.map(|policy| policy.id.object.clone()).collect();
-    ids.extend(states.not_enforced().map(|policy| (*policy.id).clone()));
-    ids.sort();
-    ids.dedup();
+    let ids = policy_ids(&in_force, &states);
     let id = find_policy(segments, &ids)?;
     let api_version = palisade_api::api_version();
-    let named = in_force.iter().find_map(|parts| {
-        let first = parts.first().filter(|first| first.id.object == *id)?;
-        Some((first, parts))
-    });
-    if let Some((first, parts)) = named {
+    if let Some((first, parts)) = parts_of(&in_force, id) {
         let summary = policy_summary(core, first, parts, (&states, &over));
         let audited = summary.mode == PolicyModeName::Audit || summary.endpoints_in_audit > 0;
         let counted = parts.iter();

@@ -236,6 +236,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "convert",
             "preview",
             "flows",
+            "hubble",
             "page",
             "source",
             "etcd",

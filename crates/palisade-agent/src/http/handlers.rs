@@ -1,7 +1,7 @@
 //! The handlers of the operations: each sends a request to the core and renders the response.
 
 use super::admission::{AdmissionControl, RequestCounts};
-use super::{error_response, flow_preview, json_response};
+use super::{error_response, flow_preview, json_response, policy_manifest};
 use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreHealth, CoreUnavailable};
 use axum::Extension;
@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use palisade_analysis::{ExplainError, FlowEndError};
 use palisade_api::{
     ApiError, CniAddRequest, CniAddResponse, CniAttachment, CniCheckRequest, CniGcRequest,
-    CniResponse, ExplainQuery, MonitorQuery, PreviewRequest, ProbeResult, RecordedFlowQuery,
-    WorkloadAddRequest, WorkloadRemoveRequest,
+    CniResponse, ExplainQuery, ManifestQuery, MonitorQuery, PreviewRequest, ProbeResult,
+    RecordedFlowQuery, WorkloadAddRequest, WorkloadRemoveRequest,
 };
 use palisade_config::MonitorConfig;
 use palisade_flows::recorder::RecordQueryError;
@@ -226,20 +226,48 @@ async fn policy_named(core: &CoreHandle, segments: Vec<String>) -> Response {
     respond_read(core, move |core| {
         let counters = core.parts().1.enforcer.counters().unwrap_or_default();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let refused = |error| {
-            let (status, reason) = match error {
-                PolicyLookupError::NotFound(reason) => (StatusCode::NOT_FOUND, reason),
-                PolicyLookupError::Ambiguous(reason) => (StatusCode::CONFLICT, reason),
-            };
-            (
-                status,
-                ApiError::new(reason).with_hint("palisade policy list"),
-            )
-        };
         palisade_views::policies::policy_detail(&core.snapshot(), &segments, &counters)
-            .map_err(refused)
+            .map_err(lookup_refusal)
     })
     .await
+}
+
+/// The error if a name means no policy or several.
+fn lookup_refusal(error: PolicyLookupError) -> (StatusCode, ApiError) {
+    let (status, reason) = match error {
+        PolicyLookupError::NotFound(reason) => (StatusCode::NOT_FOUND, reason),
+        PolicyLookupError::Ambiguous(reason) => (StatusCode::CONFLICT, reason),
+    };
+    let error = ApiError::new(reason).with_hint("palisade policy list");
+    (status, error)
+}
+
+pub(super) async fn manifest(
+    State(core): State<CoreHandle>,
+    QueryParameters(query): QueryParameters<ManifestQuery>,
+) -> Response {
+    let find = move |core: &mut Core| {
+        let segments: Vec<&str> = query.policy.split('/').collect();
+        let parts = palisade_views::policies::policies_named(&core.snapshot(), &segments);
+        (parts, core.config().state.dir.clone())
+    };
+    let (parts, state_dir) = match core.ask_for_client(OperationClass::Read, find).await {
+        Ok((Ok(parts), state_dir)) => (parts, state_dir),
+        Ok((Err(error), _)) => {
+            let (status, error) = lookup_refusal(error);
+            return error_response(status, error);
+        }
+        Err(why) => return unavailable_response(why),
+    };
+    // It reads a file: neither the core nor other clients wait for it.
+    let permit = core.explanation_permit().await;
+    let read = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        policy_manifest::manifest_report(&parts, &state_dir)
+            .map_err(|error| (StatusCode::NOT_FOUND, ApiError::new(error_chain(&error))))
+    })
+    .await;
+    respond(read.map_err(|_| CoreUnavailable::Stopped))
 }
 
 pub(super) async fn explain(

@@ -8,6 +8,7 @@
 pub mod admission;
 mod flow_preview;
 mod handlers;
+mod policy_manifest;
 pub mod server;
 pub mod sockets;
 
@@ -130,6 +131,8 @@ operations! {
         "The same for a policy of this kind.";
     get POLICY_BY_NAME Read "findPolicy" (NAME) -> Json("PolicyDetail"), policy_by_name:
         "The same for the only policy of this name; 409 if there are several.";
+    get MANIFEST Read "getManifest" (Query("ManifestQuery")) -> Json("ManifestReport"), manifest:
+        "The text of a policy as it was written, and the lines of its rules.";
     get EXPLAIN Read "explain" (Query("ExplainQuery")) -> Json("Explanation"), explain:
         "Whether a flow is allowed on this host, and why.";
     get MONITOR Read "monitor" (Query("MonitorQuery")) -> Lines("MonitorLine"), monitor:

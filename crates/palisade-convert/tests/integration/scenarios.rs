@@ -6,7 +6,8 @@
 //! beside policies of every dialect of which none is converted, and beside those converted as well.
 
 use crate::manifests::{Input, assert_same_connections, lower};
-use palisade_convert::{Conversion, Inexpressible, InexpressibleReason, TargetDialect, to_yaml};
+use palisade_convert::{Conversion, Inexpressible, InexpressibleReason, TargetDialect};
+use palisade_manifest::to_yaml;
 use palisade_model::{ObjectId, State};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

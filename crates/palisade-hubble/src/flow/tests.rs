@@ -1,6 +1,7 @@
 //! What each kind of line becomes, field by field.
 
 use super::*;
+use crate::observed_line::observed_line;
 use palisade_api::{
     ControllerRef, FlowTranslation, LossCause, LostEvents, ObjectRef, OriginalDestination,
     PacketReason, ServiceRef,
@@ -414,4 +415,102 @@ fn the_extension_has_the_words_of_the_monitor() {
     let text = |text: &str| Some(prost_types::value::Kind::StringValue(text.to_owned()));
     assert_eq!(rule.fields["line"].kind, text("no.yaml:3"));
     assert_eq!(rule.fields["kind"].kind, text("CiliumNetworkPolicy"));
+}
+
+#[test]
+fn a_client_has_the_lines_that_flows_were_made_of() {
+    let web = || MonitorEndpoint {
+        labels: [("app".to_owned(), "web".to_owned())].into(),
+        controller: Some(ControllerRef {
+            kind: "Deployment".to_owned(),
+            name: "web".to_owned(),
+        }),
+        ..end("10.0.0.1", Some("web"))
+    };
+    let outside = || MonitorEndpoint {
+        names: vec!["example.com".to_owned()],
+        service: Some(ServiceRef {
+            namespace: "shop".to_owned(),
+            name: "api".to_owned(),
+        }),
+        ..end("2001:db8::1", None)
+    };
+    let host = || MonitorEndpoint {
+        node: Some("n1".to_owned()),
+        ..end("192.0.2.1", None)
+    };
+    let time = || "2025-11-29T15:00:00.000005Z".to_owned();
+    let mut denied = packet(MonitorVerdict::Denied, PacketReason::Rule);
+    denied.time = time();
+    denied.rule = Some(rule("no", Action::Deny));
+    denied.source = web();
+    let mut logged = packet(MonitorVerdict::Allowed, PacketReason::DefaultDeny);
+    logged.time = time();
+    logged.direction = None;
+    logged.interface = None;
+    logged.protocol = ProtocolName::Icmpv6;
+    (logged.icmp_type, logged.icmp_code) = (Some(128), Some(0));
+    logged.destination = MonitorEndpoint {
+        port: None,
+        ..outside()
+    };
+    logged.source.port = None;
+    logged.logged = vec![rule("log", Action::Log)];
+    logged.audit = Some(PacketAudit {
+        verdict: MonitorVerdict::Denied,
+        reason: PacketReason::DefaultDeny,
+        rule: None,
+        policies: vec![rule("audited", Action::Deny).policy],
+    });
+    logged.reply = true;
+    let both = FlowRecord {
+        egress: Some(Arc::new(decision("out"))),
+        ingress: Some(Arc::new(decision("in"))),
+        ..record(FlowState::Began)
+    };
+    let began = FlowRecord {
+        ingress: Some(Arc::new(decision("in"))),
+        source: host(),
+        protocol: ProtocolName::Sctp,
+        ..record(FlowState::Began)
+    };
+    let ended = FlowRecord {
+        egress: Some(Arc::new(decision("out"))),
+        ingress: Some(Arc::new(decision("in"))),
+        ended: Some(time()),
+        translation: Some(FlowTranslation {
+            original_destination: Some(OriginalDestination {
+                address: "10.96.0.1".parse().unwrap(),
+                port: Some(80),
+            }),
+            translated_source: None,
+        }),
+        destination: outside(),
+        ..record(FlowState::Ended)
+    };
+    let flow = |record| MonitorLine::Flow(Arc::new(record));
+    for content in [
+        MonitorLine::Packet(Box::new(denied)),
+        MonitorLine::Packet(Box::new(logged)),
+        flow(both),
+        flow(began),
+        flow(ended),
+        flow(record(FlowState::Began)),
+    ] {
+        let made = line(7, content.clone());
+        let LineEvents::Flows(flows) = maker().events(&made) else {
+            panic!("{content:?}");
+        };
+        let observed: Vec<_> = flows
+            .into_iter()
+            .filter_map(|mut flow| {
+                FlowMaker::extend(&made, &mut flow);
+                observed_line(&flow)
+            })
+            .collect();
+        assert_eq!(observed, [(made.time, content)]);
+    }
+    // A flow of another agent does not say what decided.
+    let foreign = record_flows(record(FlowState::Began)).remove(0);
+    assert_eq!(observed_line(&foreign), None);
 }

@@ -22,6 +22,7 @@ fn service(capacity: usize) -> HubbleService {
         cluster: "default".to_owned(),
         version: "v".to_owned(),
         lines: RecentLines::new(capacity),
+        events: RecentLines::new(16),
         peers: watch::channel(Vec::new()).1,
         own: None,
         started: NOW,

@@ -37,6 +37,7 @@ fn service() -> HubbleService {
         cluster: "default".to_owned(),
         version: "v".to_owned(),
         lines: RecentLines::new(10),
+        events: RecentLines::new(16),
         peers: watch::channel(Vec::new()).1,
         own: None,
         started: Duration::ZERO,

@@ -229,7 +229,27 @@ fn other_commands_are_answered() {
     for method in ["GetFlows", "ServerStatus", "Notify"] {
         assert!(methods.contains(method), "{method}: {methods}");
     }
-    assert_eq!(print("observe agent-events"), "");
+    let events = |options: &str| -> Vec<String> {
+        let lines = print(&format!("observe agent-events -o compact {options}"));
+        lines.lines().map(str::to_owned).collect()
+    };
+    let all = events("--last 100");
+    let kinds = [
+        "AGENT STARTED",
+        "POLICY UPDATED",
+        "ENDPOINT CREATED",
+        "ENDPOINT REGENERATE",
+        "ENDPOINT DELETED",
+        "POLICY DELETED",
+    ];
+    assert_eq!(all.len(), kinds.len(), "{all:#?}");
+    for (line, kind) in all.iter().zip(kinds) {
+        assert!(line.contains(kind), "{kind}: {line}");
+    }
+    assert_eq!(events("--last 2"), all[4..]);
+    assert_eq!(events("--first 3"), all[..3]);
+    assert_eq!(events("--since 1h"), all);
+    assert_eq!(events("--until 1h"), [""; 0]);
     assert_eq!(print("observe debug-events"), "");
     let mode = std::fs::metadata(node.socket())
         .unwrap()

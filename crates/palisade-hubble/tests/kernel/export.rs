@@ -3,6 +3,7 @@
 use crate::filters::node_with_lines;
 use crate::lines::Shown;
 use crate::node::{STARTED, ServingNode, now, output, programs, run};
+use palisade_flows::recent::RecentLines;
 use palisade_hubble::{FlowConsumer, FlowLogStatus, HubbleConfig, HubbleMetrics};
 use palisade_testkit::need_root;
 use serde_json::Value;
@@ -29,6 +30,7 @@ fn consume(node: &ServingNode, metrics: &HubbleMetrics, logs: &Path) -> FlowLogS
         cluster: "default".to_owned(),
         version: "palisade-test".to_owned(),
         lines: node.lines.clone(),
+        events: RecentLines::new(16),
         peers: watch::channel(Vec::new()).1,
         own: None,
         started: STARTED,

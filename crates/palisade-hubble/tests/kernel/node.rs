@@ -1,7 +1,9 @@
 //! A node that serves, and the published programs that ask it.
 
+use palisade_flows::agent_event::{AgentEvent, EndpointEvent, PolicyEvent};
 use palisade_flows::recent::RecentLines;
 use palisade_hubble::{HubbleConfig, HubbleListener, HubblePeer, HubbleService, HubbleTls, serve};
+use palisade_model::{ObjectId, ObjectKind};
 use palisade_testkit::runtimes::RuntimePrograms;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,36 @@ pub(crate) fn now() -> Duration {
         .unwrap()
 }
 
+/// One event of each kind.
+fn agent_events() -> RecentLines<AgentEvent> {
+    let object = |kind, name: &str| ObjectId {
+        namespace: Some("shop".into()),
+        name: name.into(),
+        kind,
+    };
+    let policy = |rules| PolicyEvent {
+        object: object(ObjectKind::new("networking.k8s.io", "NetworkPolicy"), "db"),
+        revision: 7,
+        rules,
+    };
+    let endpoint = || EndpointEvent {
+        id: object(ObjectKind::new("", "Pod"), "web"),
+        labels: [("app".to_owned(), "web".to_owned())].into(),
+    };
+    let events = RecentLines::new(16);
+    for event in [
+        AgentEvent::Started,
+        AgentEvent::PolicyUpdated(policy(2)),
+        AgentEvent::EndpointCreated(endpoint()),
+        AgentEvent::EndpointChanged(endpoint()),
+        AgentEvent::EndpointDeleted(endpoint()),
+        AgentEvent::PolicyDeleted(policy(0)),
+    ] {
+        events.push(now(), event);
+    }
+    events
+}
+
 impl ServingNode {
     /// A node with room for this many lines, on a socket and an address.
     pub(crate) fn start(name: &str, capacity: usize, tls: Option<HubbleTls>) -> Self {
@@ -56,6 +88,7 @@ impl ServingNode {
                     cluster: "default".to_owned(),
                     version: "palisade-test".to_owned(),
                     lines: served,
+                    events: agent_events(),
                     peers: given_peers,
                     own: Some(HubblePeer {
                         node: name,

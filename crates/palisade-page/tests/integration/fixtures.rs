@@ -387,6 +387,7 @@ impl FakeAgent {
             "/v1/policies" => policies(),
             "/v1/policies/NetworkPolicy/shop/db" => policy(),
             "/v1/endpoints" => endpoints(),
+            "/v1/manifest" => manifest(),
             "/v1/explain" if state.is_plain => {
                 let mut answer = explanation();
                 answer["from"]["endpoint"]["name"] = json!("web-1");
@@ -418,6 +419,20 @@ impl FakeAgent {
             .header("set-cookie", "agent=1");
         response.body(Body::from(answer.to_string())).unwrap()
     }
+}
+
+/// The text of the policy, as the API reports it.
+pub(crate) fn manifest() -> Value {
+    json!({
+        "apiVersion": "palisade.io/v1",
+        "kind": "NetworkPolicy", "namespace": "shop", "name": "db", "line": "shop/db.yaml:5",
+        "text": format!("apiVersion: networking.k8s.io/v1\n# {SCRIPT}\nkind: NetworkPolicy\nspec:\n  podSelector: {{}}\n  egress: []\n  ingress:\n  - from:\n    - podSelector: {{}}\n  - {{}}\n"),
+        "firstLine": 5, "inForce": false,
+        "rules": [
+            {"direction": "Ingress", "index": 0, "first": 12, "last": 13},
+            {"direction": "Ingress", "index": 1, "first": 14, "last": 14},
+        ],
+    })
 }
 
 /// The flows with the verdict that a query has.

@@ -24,6 +24,7 @@ mod proxy;
 mod push;
 mod recorded_decision;
 mod recorded_flows;
+mod relay_upstream;
 mod status;
 mod suggest;
 mod ui;

@@ -9,7 +9,7 @@ use crate::client::ApiClient;
 use crate::exit::{CommandError, CommandResult, ExitStatus};
 use crate::output::print_output;
 use palisade_api::{EndName, SuggestionReport};
-use palisade_convert::to_yaml;
+use palisade_manifest::to_yaml;
 use palisade_preview::SuggestionScope;
 use palisade_text::printable;
 

@@ -165,6 +165,57 @@ fn the_command_of_hubble_shows_real_flows_and_their_policies() {
 }
 
 #[test]
+fn the_command_of_hubble_shows_events_of_the_agent() {
+    if !need_root() {
+        return;
+    }
+    let Some(program) = RuntimePrograms::hubble() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("hubble.sock");
+    let path = socket.to_str().unwrap();
+    let agent = Agent::new().with(&["--flows", "on", "--hubble-socket", path]);
+    let shop = Shop::under(agent, "hubble-events");
+    shop.agent
+        .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
+    shop.agent.delete("db.yaml");
+    let arguments = ["observe", "agent-events", "--last", "1000", "-o", "jsonpb"];
+    let output = hubble(&program, &socket, &arguments);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let events: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["agent_event"].take())
+        .collect();
+    let of = |kind: &str| -> Vec<&Value> {
+        events
+            .iter()
+            .filter(|event| event["type"] == kind)
+            .collect()
+    };
+    assert_eq!(events[0]["type"], "AGENT_STARTED", "{events:#?}");
+    let mut created: Vec<&Value> = of("ENDPOINT_CREATED")
+        .into_iter()
+        .map(|event| &event["endpoint_update"]["pod_name"])
+        .collect();
+    created.sort_by_key(ToString::to_string);
+    assert_eq!(created, ["api", "db", "web"], "{events:#?}");
+    for (kind, rules) in [
+        ("POLICY_UPDATED", Value::from("1")),
+        ("POLICY_DELETED", Value::Null),
+    ] {
+        let found = of(kind);
+        assert_eq!(found.len(), 1, "{events:#?}");
+        let update = &found[0]["policy_update"];
+        let labels = update["labels"].as_array().unwrap();
+        let name = "k8s:io.cilium.k8s.policy.name=db";
+        assert!(labels.iter().any(|label| label == name), "{update:#}");
+        assert_eq!(update["rule_count"], rules, "{update:#}");
+    }
+}
+
+#[test]
 fn flows_are_counted_in_metrics_and_written_to_logs() {
     if !need_root() {
         return;

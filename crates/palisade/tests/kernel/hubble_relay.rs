@@ -4,6 +4,7 @@
 
 use crate::agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
 use crate::agent::{Agent, ip};
+use crate::page::{PageCommand, get};
 use palisade_testkit::cluster::{Authority, Identity};
 use palisade_testkit::lab::{Lab, ProbeFlow};
 use palisade_testkit::need_root;
@@ -260,6 +261,64 @@ impl RelayedFlow {
     }
 }
 
+/// The page of the relay has the flows of both nodes, and says what it does not have.
+fn assert_page_of_relay(shop: &Shop) {
+    const PAGE: &str = "127.0.0.1:8089";
+    let _page = PageCommand::start(shop, PAGE, &["--relay", RELAY]);
+    let ask = |path: &str| -> (String, Value) {
+        let (head, body) = get(shop, PAGE, path);
+        let body = serde_json::from_str(&body);
+        (head, body.unwrap())
+    };
+    let (_, status) = ask("/v1/status");
+    assert_eq!(status["relay"]["nodes"], 2, "{status:#}");
+    let (_, list) = ask("/v1/flows?since=1h&limit=1000");
+    for (port, node) in PORTS.into_iter().zip(NODES) {
+        for (source, verdict) in [("web", "Allowed"), ("api", "Denied")] {
+            let flows = list["flows"].as_array().unwrap();
+            let mut found = flows.iter().filter(|flow| {
+                flow["port"] == port
+                    && flow["source"]["name"] == source
+                    && flow["verdict"] == verdict
+            });
+            let flow = found
+                .next()
+                .unwrap_or_else(|| panic!("{node}, {source}: {list:#}"));
+            let decided = &flow["ingress"];
+            let policy = if verdict == "Allowed" {
+                &decided["rule"]
+            } else {
+                &decided["policies"][0]
+            };
+            assert_eq!(policy["name"], "db", "{flow:#}");
+        }
+    }
+    let (head, lines) = get(
+        shop,
+        PAGE,
+        "/v1/monitor?flows=true&last=500&stop=true&verdict=Denied",
+    );
+    assert!(head.contains(" 200 "), "{head}");
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for port in PORTS {
+        let is_denied =
+            |line: &Value| line["type"] == "Packet" && line["destination"]["port"] == port;
+        assert!(lines.iter().any(is_denied), "{port}: {lines:#?}");
+    }
+    assert!(
+        lines.iter().all(|line| line["verdict"] != "Allowed"),
+        "{lines:#?}"
+    );
+    let (head, refused) = ask("/v1/policies");
+    assert!(
+        head.contains(" 404 ") && refused["hint"].is_string(),
+        "{refused:#}"
+    );
+}
+
 #[test]
 fn the_relay_shows_the_flows_of_two_agents_and_that_one_is_gone() {
     if !need_root() {
@@ -302,6 +361,8 @@ fn the_relay_shows_the_flows_of_two_agents_and_that_one_is_gone() {
     pair.wait_for(&["status"], |printed| {
         printed.contains("Connected Nodes: 2/2")
     });
+
+    assert_page_of_relay(&pair.shops[0]);
 
     // One is gone: the relay says which, and goes on with the other.
     pair.shops[1].agent.terminate();

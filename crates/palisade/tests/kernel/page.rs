@@ -32,7 +32,7 @@ fn request(shop: &Shop, address: &'static str, request: &str) -> (String, String
     (head.to_owned(), body.to_owned())
 }
 
-fn get(shop: &Shop, address: &'static str, path: &str) -> (String, String) {
+pub(crate) fn get(shop: &Shop, address: &'static str, path: &str) -> (String, String) {
     let asked = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     request(shop, address, &asked)
 }
@@ -50,14 +50,16 @@ fn preview(shop: &Shop, address: &'static str, manifests: &str) -> (String, Valu
 }
 
 /// `palisade ui`, until this is dropped.
-struct PageCommand(Child);
+pub(crate) struct PageCommand(Child);
 
 impl PageCommand {
-    fn start(shop: &Shop) -> Self {
+    /// Starts it on the host of a shop; the beginning of the URL is in what it prints.
+    pub(crate) fn start(shop: &Shop, address: &str, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
         command.arg("--socket").arg(shop.agent.socket());
         command
-            .args(["ui", "--address", COMMAND])
+            .args(["ui", "--address", address])
+            .args(more)
             .stdout(Stdio::piped());
         let started = shop
             .lab
@@ -66,7 +68,7 @@ impl PageCommand {
         let mut line = String::new();
         let output = child.stdout.as_mut().unwrap();
         BufReader::new(output).read_line(&mut line).unwrap();
-        assert!(line.contains("http://[::1]:8089/"), "{line}");
+        assert!(line.contains(&format!("http://{address}/")), "{line}");
         PageCommand(child)
     }
 }
@@ -105,7 +107,7 @@ fn the_page_shows_what_was_recorded_and_judges_a_change() {
         }
         assert!(began.elapsed() < PATIENCE, "{}", shop.agent.log());
     };
-    let command = PageCommand::start(&shop);
+    let command = PageCommand::start(&shop, COMMAND, &[]);
     for page in [AGENT, COMMAND] {
         let (head, body) = get(&shop, page, "/");
         assert!(
@@ -133,6 +135,18 @@ fn the_page_shows_what_was_recorded_and_judges_a_change() {
 
         // The policies in force cut nothing that passed; another port does.
         let same = policy("db", "db", FROM_WEB_8080);
+        let (_, body) = get(&shop, page, "/v1/manifest?policy=shop/db");
+        let manifest: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(manifest["inForce"], true, "{manifest:#}");
+        let text = manifest["text"].as_str().unwrap();
+        assert!(
+            text.ends_with(FROM_WEB_8080) && same.contains(text),
+            "{text}"
+        );
+        let line = manifest["firstLine"].as_u64().unwrap();
+        let lines = u64::try_from(text.lines().count()).unwrap();
+        let rule = json!({"direction": "Ingress", "index": 0, "first": line + lines - 2, "last": line + lines - 1});
+        assert_eq!(manifest["rules"], json!([rule]), "{text}");
         let (head, report) = preview(&shop, page, &same);
         assert!(head.contains(" 200 "), "{head}: {report:#}");
         assert_eq!(report["cut"], json!([]), "{report:#}");

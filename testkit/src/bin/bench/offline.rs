@@ -5,6 +5,8 @@
 //! what a command takes longer than `validate` takes in the same round, which only reads; twice that for
 //! `diff`, which reads two dumps.
 
+mod preview;
+
 use crate::agent;
 use crate::case::{BenchCase, Samples};
 use crate::heap;
@@ -27,7 +29,7 @@ const TICKS: f64 = 100.0;
 
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<BenchCase> {
-    vec![cluster()]
+    vec![cluster(), preview::case()]
 }
 
 /// 150,000 pods of 5,000 workloads in 200 namespaces, 10,000 policies; afterwards one policy more.

@@ -10,6 +10,7 @@ use palisade_model::Update;
 use palisade_testkit::spelling::misspelled_keys;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 const POLICY: &str = r#"
 apiVersion: networking.k8s.io/v1
@@ -26,10 +27,9 @@ kind: Namespace
 metadata: {name: shop}
 "#;
 
-/// The objects of the manifests above.
-fn updates() -> Vec<Update> {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("shop.yaml");
+/// The objects of the manifests above, in a file of this directory.
+fn updates(dir: &Path) -> Vec<Update> {
+    let file = dir.join("shop.yaml");
     palisade_sys::atomic_file::write_atomically(&file, POLICY.as_bytes()).unwrap();
     let loaded = palisade_source::load(&[file]);
     assert!(!loaded.has_errors());
@@ -39,7 +39,8 @@ fn updates() -> Vec<Update> {
 #[tokio::test]
 async fn every_operation_answers_what_the_document_says() {
     let site = Site::new();
-    site.says(updates());
+    let dir = tempfile::tempdir().unwrap();
+    site.says(updates(dir.path()));
     let document = document();
     let mut seen = BTreeSet::new();
     let calls = [
@@ -56,6 +57,7 @@ async fn every_operation_answers_what_the_document_says() {
         ("GET", "/v1/policies/shop/web", ""),
         ("GET", "/v1/policies/networkpolicy/shop/web", ""),
         ("GET", "/v1/policies/web", ""),
+        ("GET", "/v1/manifest?policy=shop/web", ""),
         ("GET", "/v1/explain?from=10.9.9.9&to=shop/web&port=80", ""),
         ("GET", "/v1/monitor?last=5&stop=true", ""),
         ("GET", "/v1/flows?since=1h&verdict=Denied", ""),
@@ -153,6 +155,8 @@ async fn refusals_have_one_shape() {
     for (method, path, body, status, code) in [
         ("GET", "/v1/nothing", "", 404, "NotFound"),
         ("GET", "/v1/endpoints/shop/none", "", 404, "NotFound"),
+        ("GET", "/v1/manifest", "", 400, "BadRequest"),
+        ("GET", "/v1/manifest?policy=shop/none", "", 404, "NotFound"),
         ("PUT", "/v1/status", "", 405, "MethodNotAllowed"),
         ("GET", "/v1/explain?fromm=x", "", 400, "BadRequest"),
         (

@@ -51,6 +51,8 @@ fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
         api::PreviewReport as "PreviewReport",
         api::ProbeResult as "Probe",
         api::PolicyDetail as "PolicyDetail",
+        api::ManifestQuery as "ManifestQuery",
+        api::ManifestReport as "ManifestReport",
         api::PolicyList as "PolicyList",
         api::Status as "Status",
         api::WorkloadAddRequest as "WorkloadAdd",

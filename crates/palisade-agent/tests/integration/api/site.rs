@@ -119,6 +119,7 @@ fn flow_log(dir: &Path) -> FlowLogStatus {
         cluster: "default".to_owned(),
         version: "test".to_owned(),
         lines: RecentLines::new(1),
+        events: RecentLines::new(16),
         peers: watch::channel(Vec::new()).1,
         own: None,
         started: Duration::ZERO,

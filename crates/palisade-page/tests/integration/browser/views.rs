@@ -3,7 +3,7 @@
 use super::chromium::Chromium;
 use super::tab::Tab;
 use crate::fixtures::{
-    FakeAgent, IMAGE, SCRIPT, many_flows, monitor_lines, policy, recorded_flows,
+    FakeAgent, IMAGE, SCRIPT, manifest, many_flows, monitor_lines, policy, recorded_flows,
 };
 use crate::served::ServedPage;
 use palisade_page::{PageLimits, map_of_flows};
@@ -278,8 +278,26 @@ fn recorded_flows_and_a_policy_are_those_of_the_api() {
     assert_eq!(tables[0][2][2], "default deny");
     assert_eq!(tables[0][2][6], "2026-11-21T07:31:00Z ✕ denied");
     assert_eq!(tables[1].len(), 2, "the flows that it decided");
+    assert_manifest(&mut tab, &[]);
     tab.end();
     browser.end();
+}
+
+/// The manifest of the policy is shown as it is, with these lines marked.
+fn assert_manifest(tab: &mut Tab<'_>, marked: &[&str]) {
+    let manifest = manifest();
+    let text = manifest["text"].as_str().unwrap();
+    let shown: Vec<String> = (5..)
+        .zip(text.lines())
+        .map(|(line, text)| format!("{line}:{text}"))
+        .collect();
+    let lines = tab.value("[...main.querySelectorAll('pre span')].map((line) => `${line.dataset.line}:${line.textContent.trimEnd()}`)");
+    assert_eq!(lines, serde_json::json!(shown));
+    let lines = tab
+        .value("[...main.querySelectorAll('pre .mark')].map((line) => line.textContent.trimEnd())");
+    assert_eq!(lines, serde_json::json!(marked));
+    let changed = "The text was changed since it was read: it is not what is in force.".to_owned();
+    assert!(tab.texts("main p.warn").contains(&changed));
 }
 
 #[test]
@@ -303,7 +321,7 @@ fn why_shows_the_explanation_and_marks_the_rule() {
     );
     let warned = tab.texts("main p.warn");
     assert_eq!(
-        warned,
+        warned[..2],
         [
             "shop/web-1 stands for the pods of shop/Deployment/web.",
             "shop/db-0 stands for the pods of shop/Deployment/db."
@@ -347,6 +365,7 @@ fn why_shows_the_explanation_and_marks_the_rule() {
         ]
     );
     assert_eq!(tab.rows("main").len(), 3, "among the rules of its policy");
+    assert_manifest(&mut tab, &["  - from:", "    - podSelector: {}"]);
     let note = format!("shop/db is reached by its Service, and {SCRIPT} is no pod");
     assert!(tab.texts("main p.quiet").contains(&note));
     // From a denied packet: ports and addresses go along.

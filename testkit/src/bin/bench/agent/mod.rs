@@ -3,6 +3,7 @@
 mod adds;
 mod bursts;
 mod edits;
+mod flows;
 mod manifests;
 mod prober;
 mod process;
@@ -23,5 +24,6 @@ pub(crate) fn cases() -> Vec<BenchCase> {
         adds::case(),
         bursts::case(),
         size::case(),
+        flows::case(),
     ]
 }
