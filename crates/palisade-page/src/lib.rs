@@ -27,4 +27,5 @@ pub use map::{
 };
 pub use service::router;
 pub use settings::{PageLimits, PageSettings, PageSettingsError};
+pub use slow_reader::SlowReaderStream;
 pub use upstream::{RouterUpstream, SocketUpstream, Upstream, UpstreamError, UpstreamFuture};

@@ -9,7 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 /// A stream with a bound on the time that a write waits.
-pub(crate) struct SlowReaderStream<S> {
+#[derive(Debug)]
+pub struct SlowReaderStream<S> {
     stream: S,
     timeout: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -17,7 +18,7 @@ pub(crate) struct SlowReaderStream<S> {
 
 impl<S> SlowReaderStream<S> {
     /// A stream whose writes wait for no longer than this.
-    pub(crate) fn new(stream: S, timeout: Duration) -> Self {
+    pub fn new(stream: S, timeout: Duration) -> Self {
         SlowReaderStream {
             stream,
             timeout,
@@ -73,5 +74,26 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SlowReaderStream<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_shutdown(context);
         self.limit(context, polled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::net::UnixStream;
+
+    #[tokio::test]
+    async fn a_reader_that_does_not_read_is_given_up() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut patient = SlowReaderStream::new(ours, Duration::from_millis(20));
+        let error = loop {
+            let write =
+                poll_fn(|context| Pin::new(&mut patient).poll_write(context, &[0; 65_536])).await;
+            if let Err(error) = write {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -15,6 +15,7 @@ mod judge;
 mod peer_signatures;
 mod preview;
 mod record;
+mod record_reader;
 mod sites;
 mod suggested_policy;
 mod suggestion;

@@ -93,11 +93,16 @@ impl Record {
         let lost = self.lost.entry(list.node.clone()).or_default();
         *lost = list.lost.max(*lost);
         for flow in list.flows {
-            if since.is_none_or(|since| flow.last.as_str() >= since) {
-                self.add_flow(flow, &list.node);
-            }
+            self.add_flow_since(flow, &list.node, since);
         }
         self.nodes.insert(list.node);
+    }
+
+    /// Adds a flow that a node recorded, if it was seen at or after `since`.
+    pub(crate) fn add_flow_since(&mut self, flow: RecordedFlow, node: &str, since: Option<&str>) {
+        if since.is_none_or(|since| flow.last.as_str() >= since) {
+            self.add_flow(flow, node);
+        }
     }
 
     fn add_flow(&mut self, flow: RecordedFlow, node: &str) {

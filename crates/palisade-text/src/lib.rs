@@ -60,6 +60,15 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     })
 }
 
+/// A value of a label in the text format of Prometheus, without its quotes: safe to print, and escaped.
+#[must_use]
+pub fn escape_metric_label(value: &str) -> String {
+    printable_lines(value)
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
 fn escape_where(
     text: &str,
     must_escape: impl Fn(char) -> bool,

@@ -17,19 +17,17 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use palisade_api::ApiError;
+use palisade_page::SlowReaderStream;
 use palisade_sys::credentials::{SocketCredentials, peer_credentials};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::Sleep;
 
 /// The maximum size of a request head, in bytes.
 pub const HEAD_LIMIT: usize = 16 << 10;
@@ -229,7 +227,7 @@ async fn serve_connection(
         .keep_alive(!spare)
         .max_buf_size(HEAD_LIMIT)
         .max_headers(MAX_HEADERS);
-    let patient = WriteTimeoutStream::new(stream, WRITE_TIMEOUT);
+    let patient = SlowReaderStream::new(stream, WRITE_TIMEOUT);
     let connection = protocol.serve_connection(TokioIo::new(patient), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -304,77 +302,9 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// A stream whose writes fail if the peer has not read for too long.
-struct WriteTimeoutStream<S> {
-    stream: S,
-    timeout: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl<S: AsyncWrite + Unpin> WriteTimeoutStream<S> {
-    fn new(stream: S, time: Duration) -> Self {
-        WriteTimeoutStream {
-            stream,
-            timeout: time,
-            timer: None,
-        }
-    }
-
-    fn check_timeout<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        polled: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if polled.is_ready() {
-            self.timer = None;
-            return polled;
-        }
-        let time = self.timeout;
-        let waiting = self
-            .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
-        match waiting.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.check_timeout(context, polled)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_flush(context);
-        self.check_timeout(context, polled)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::poll_fn;
-    use tokio::net::UnixStream;
 
     #[test]
     fn room_is_kept_for_root() {
@@ -395,19 +325,5 @@ mod tests {
         assert!(enter(0).is_none(), "four of root");
         drop((root, _first));
         assert!(connections.by_user.lock().unwrap().is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_reader_that_does_not_read_is_given_up() {
-        let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut patient = WriteTimeoutStream::new(ours, Duration::from_millis(20));
-        let error = loop {
-            let write =
-                poll_fn(|context| Pin::new(&mut patient).poll_write(context, &[0; 65_536])).await;
-            if let Err(error) = write {
-                break error;
-            }
-        };
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

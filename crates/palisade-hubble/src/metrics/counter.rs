@@ -13,7 +13,7 @@ use crate::identity::{HOST_IDENTITY, WORLD_LABEL};
 use crate::policy::match_text;
 use crate::proto::flow::layer4::Protocol;
 use crate::proto::flow::{DropReason, Flow, IpVersion, TraceObservationPoint, Verdict};
-use palisade_text::printable_lines;
+use palisade_text::escape_metric_label;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -87,7 +87,7 @@ impl FlowCounter {
         for (values, count) in &self.series {
             let pairs = labels.iter().zip(values);
             let pairs: Vec<String> = pairs
-                .map(|(label, value)| format!("{label}=\"{}\"", escape_value(value)))
+                .map(|(label, value)| format!("{label}=\"{}\"", escape_metric_label(value)))
                 .collect();
             let _ = writeln!(text, "{name}{{{}}} {count}", pairs.join(","));
         }
@@ -258,11 +258,4 @@ fn tcp_values(flow: &Flow) -> Vec<Vec<String>> {
     let set = set.iter().filter(|(is_set, _)| *is_set);
     set.map(|(_, flag)| vec![(*flag).to_owned(), family.to_owned()])
         .collect()
-}
-
-fn escape_value(value: &str) -> String {
-    printable_lines(value)
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
 }

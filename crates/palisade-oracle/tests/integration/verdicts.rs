@@ -4,7 +4,9 @@ use crate::build::*;
 use Action::{Allow, Deny, Log, Pass};
 use palisade_model::*;
 use palisade_model::{EndpointKind, HostTrafficAction};
-use palisade_oracle::{DecisionReason, OracleOptions, judge, verdict};
+use palisade_oracle::{
+    DecisionReason, DirectionJudgement, OracleOptions, PreparedState, judge, verdict,
+};
 
 const AB: &str = "10.0.0.1>10.0.0.2 TCP:80";
 
@@ -420,4 +422,65 @@ fn of_several_claimants_one_holds_the_address() {
     };
     says(&build(&|_, y| y.kind = template), &[(asked, "+-")]);
     says(&build(&|_, y| y.addresses.clear()), &[(asked, "+-")]);
+}
+
+#[test]
+fn the_policies_that_select_an_endpoint_decide_alone() {
+    let to_b = |name: &str, port| policy(name, "app=b", vec![on(Allow, tcp(port))]);
+    let policies = vec![
+        in_tier(
+            "first",
+            at(
+                1.0,
+                open(policy("n/pass", "app=b", vec![on(Pass, tcp(80))])),
+            ),
+        ),
+        in_tier(
+            "first",
+            at(2.0, policy("n/deny", "app=a", vec![rule(Deny)])),
+        ),
+        in_tier(
+            "other",
+            at(1.0, policy("n/other", "app=a", vec![rule(Allow)])),
+        ),
+        to_b("n/b-80", 80),
+        to_b("n/b-81", 81),
+        egress(policy("n/out", "app=a", vec![on(Allow, tcp(80))])),
+        policy("n/c", "app=c", vec![]),
+    ];
+    let mut state = two(policies);
+    for (name, order) in [("first", 1.0), ("other", 2.0)] {
+        let order = Order::from_number(order);
+        state.apply(Update::Upsert(tier(name, order, TierDefault::Deny)));
+    }
+    let prepared = PreparedState::new(&state);
+    let options = OracleOptions::default();
+    let mut allowed = 0;
+    for text in [
+        AB,
+        "10.0.0.1>10.0.0.2 TCP:81",
+        "10.0.0.1>10.0.0.2 TCP:82",
+        "10.0.0.2>10.0.0.1 TCP:80",
+        "192.0.2.1>10.0.0.2 TCP:81",
+        "fd00::1>fd00::2 UDP:80",
+    ] {
+        let question = ask(text);
+        for (end, direction) in [
+            (&question.source, Direction::Egress),
+            (&question.destination, Direction::Ingress),
+        ] {
+            let Some(endpoint) = prepared.endpoint_at(end) else {
+                continue;
+            };
+            let whole = prepared.judge_end(&question, direction, &options);
+            let alone = prepared.of_endpoint(endpoint);
+            let judged = alone.judge_end(&question, direction, &options);
+            let outcome = |judged: &DirectionJudgement| (judged.verdict, judged.decided_by.clone());
+            assert_eq!(outcome(&judged), outcome(&whole), "{text} {direction}");
+            let allows = alone.allows(&question, direction, &options);
+            assert_eq!(allows, whole.verdict.is_allow(), "{text} {direction}");
+            allowed += usize::from(allows);
+        }
+    }
+    assert!((3..9).contains(&allowed), "{allowed}");
 }

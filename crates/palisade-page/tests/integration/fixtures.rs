@@ -387,6 +387,13 @@ impl FakeAgent {
             "/v1/policies" => policies(),
             "/v1/policies/NetworkPolicy/shop/db" => policy(),
             "/v1/endpoints" => endpoints(),
+            "/v1/manifest" if state.is_plain => {
+                let mut manifest = manifest();
+                let text = manifest["text"].as_str().unwrap();
+                manifest["text"] = json!(text.replace(SCRIPT, "Who may reach the database."));
+                manifest["inForce"] = json!(true);
+                manifest
+            }
             "/v1/manifest" => manifest(),
             "/v1/explain" if state.is_plain => {
                 let mut answer = explanation();

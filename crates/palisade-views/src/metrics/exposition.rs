@@ -2,7 +2,7 @@
 
 use super::table::{METRICS, Metric};
 use palisade_enforcer::metrics::Histogram;
-use palisade_text::printable_lines;
+use palisade_text::escape_metric_label;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -88,18 +88,11 @@ fn label_text(metric: &Metric, labels: &[&str], bound: Option<&str>) -> String {
     let named = metric.labels.iter().copied().zip(labels.iter().copied());
     let pairs: Vec<String> = named
         .chain(bound.map(|bound| ("le", bound)))
-        .map(|(name, value)| format!("{name}=\"{}\"", escape_label(value)))
+        .map(|(name, value)| format!("{name}=\"{}\"", escape_metric_label(value)))
         .collect();
     if pairs.is_empty() {
         String::new()
     } else {
         format!("{{{}}}", pairs.join(","))
     }
-}
-
-fn escape_label(value: &str) -> String {
-    printable_lines(value)
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
 }

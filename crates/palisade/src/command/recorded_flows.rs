@@ -3,7 +3,7 @@
 use crate::cli::FlowArgs;
 use crate::client::ApiClient;
 use crate::exit::CommandError;
-use palisade_api::{API_VERSION, RecordedFlowList, path};
+use palisade_api::path;
 use palisade_flows::filter::{MAX_LIMIT, parse_time};
 use palisade_node::clock::{Clock, SystemClock, rfc3339};
 use palisade_preview::Record;
@@ -37,15 +37,13 @@ pub(crate) fn read(args: &FlowArgs, client: &ApiClient) -> Result<Record, Comman
         return Ok(record);
     }
     for path in &args.flow_files {
-        for list in read_file(path)? {
-            record.add(list, since.as_deref());
-        }
+        read_file(&mut record, path, since.as_deref())?;
     }
     Ok(record)
 }
 
-/// The lists of a file, one or several.
-fn read_file(path: &Path) -> Result<Vec<RecordedFlowList>, CommandError> {
+/// Adds the lists of a file, one or several.
+fn read_file(record: &mut Record, path: &Path, since: Option<&str>) -> Result<(), CommandError> {
     let name = printable(&path.display().to_string()).into_owned();
     let mut text = Vec::new();
     let read = if path.as_os_str() == "-" {
@@ -54,19 +52,9 @@ fn read_file(path: &Path) -> Result<Vec<RecordedFlowList>, CommandError> {
         std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut text))
     };
     read.map_err(|error| CommandError::usage(format!("reading {name}: {error}")))?;
-    let lists = serde_json::Deserializer::from_slice(&text).into_iter::<RecordedFlowList>();
-    let lists: Result<Vec<RecordedFlowList>, _> = lists.collect();
-    let lists = lists.map_err(|error| {
+    record.read(&text, since).map_err(|error| {
         CommandError::usage(format!(
             "{name} has no recorded flows as `palisade flows -o json` prints them: {error}"
         ))
-    })?;
-    let unknown = |list: &&RecordedFlowList| list.api_version != API_VERSION;
-    match lists.iter().find(unknown) {
-        Some(list) => Err(CommandError::usage(format!(
-            "{name}: apiVersion {:?} is not {API_VERSION}",
-            list.api_version
-        ))),
-        None => Ok(lists),
-    }
+    })
 }

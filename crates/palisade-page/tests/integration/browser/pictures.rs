@@ -28,13 +28,13 @@ const PICTURES: [(&str, &str, &str, &str); 4] = [
         "page-why.png",
         "dark",
         "#/why?from=shop%2Fweb-1&to=shop%2Fdb-0&port=5432%2FTCP",
-        "main.querySelector('tr.mark')",
+        "main.querySelector('pre .mark')",
     ),
     (
         "page-policy.png",
         "dark",
         "#/policy?kind=NetworkPolicy&namespace=shop&name=db",
-        "main.querySelector('dl')",
+        "main.querySelector('pre')",
     ),
 ];
 
@@ -45,8 +45,10 @@ fn pictures_are_of_this_page() {
     };
     let page = ServedPage::start(&FakeAgent::new().plain(), None, PageLimits::default());
     let mut tab = Tab::open(&mut browser, &page, "");
-    tab.resize(1_180, 620);
     for (name, scheme, hash, shown) in PICTURES {
+        // Those with a manifest are longer.
+        let has_manifest = shown.contains("pre");
+        tab.resize(1_180, if has_manifest { 960 } else { 620 });
         tab.scheme(scheme);
         tab.go(hash);
         tab.wait(shown);

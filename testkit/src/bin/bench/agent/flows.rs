@@ -71,8 +71,9 @@ fn measure_agent(flows: &str) -> Result<AgentLoad, String> {
         let labels = [("app", name.to_owned())];
         objects += &manifests::pod(NAMESPACE, name, &labels, "here", &[address]);
     }
-    objects += &manifests::policy(NAMESPACE, "db", "db", &[("app", "web")], &[("UDP", PORT)]);
+    let policy = manifests::policy(NAMESPACE, "db", "db", &[("app", "web")], &[("UDP", PORT)]);
     agent.write("objects.yaml", &objects)?;
+    agent.write("policy.yaml", &policy)?;
     agent.start(&lab)?;
     let mut pods = Vec::new();
     for (name, address) in ["web", "db"].into_iter().zip(ADDRESSES) {
