@@ -1,11 +1,14 @@
 //! The text of a policy in force as it was written, and the lines of its rules.
 //!
-//! Promises: whether the text is still what is in force is found by reading it again, not by its place; an object of a
-//! server is the text of its fields that policy needs, as YAML. Never: keeps a text, or decides what is in force.
+//! Promises: whether the text is still what is in force is found by reading it again, not by its place; no other object of
+//! a file is in the text (an object that shares its lines is written as YAML); an object of a server is the text of its
+//! fields that policy needs, as YAML. Never: keeps a text, or decides what is in force.
 
 use crate::snapshot_store::{SnapshotError, SnapshotStore};
-use palisade_dialects::lower_object;
-use palisade_manifest::{Limits, RawObject, extract_objects, parse, to_yaml};
+use palisade_dialects::{ContentHash, lower_object};
+use palisade_manifest::{
+    FieldFilter, Limits, ObjectSink, Problem, RawObject, parse, read_stream, to_json, to_yaml,
+};
 use palisade_model::{Direction, Object, ObjectId, Policy, Rule, SourceLine};
 use palisade_sys::plain_file::{self, FileError};
 use std::io::{self, Read};
@@ -23,7 +26,7 @@ pub struct PolicyManifest {
     pub line: SourceLine,
     /// The text.
     pub text: String,
-    /// The number of its first line in its file; 1 of an object of a server.
+    /// The number of its first line in its file; 1 of a text that is not that of a file.
     pub first_line: u32,
     /// Whether it says what is in force: a file may have been changed since.
     pub is_in_force: bool,
@@ -160,25 +163,92 @@ fn server_text(
 /// The object in a text, that which is in force if it is defined several times.
 fn find_object(parts: &[Policy], line: &SourceLine, text: &str) -> Option<PolicyManifest> {
     let id = &parts.first()?.id.object;
-    let limits = Limits::default();
-    let objects = extract_objects(parse(&line.file, text.as_bytes(), &limits), &limits).objects;
     let lines: Vec<&str> = text.lines().collect();
-    let defined = objects.iter().filter(|raw| *raw.name == *id.name);
-    let defined = defined.filter_map(|raw| {
-        let lowered = lower_object(raw);
-        let policies = lowered.objects.into_iter().filter_map(policy_of);
-        (lowered.id == *id).then(|| {
-            manifest(
-                (id, line),
-                &lines,
-                raw,
-                (parts, &policies.collect::<Vec<_>>()),
-            )
+    let defined = objects_named(id, &line.file, text).into_iter();
+    let mut defined: Vec<PolicyManifest> = defined
+        .filter_map(|raw| {
+            if has_own_lines(&raw, &lines) {
+                return manifest((id, line), &lines, &raw, parts);
+            }
+            // Its lines have more than the object: only that is shown.
+            let text = object_yaml(&raw);
+            let lines: Vec<&str> = text.lines().collect();
+            let raw = objects_named(id, &line.file, &text).pop()?;
+            manifest((id, line), &lines, &raw, parts)
         })
-    });
-    let mut defined: Vec<PolicyManifest> = defined.collect();
+        .collect();
     let in_force = defined.iter().position(|found| found.is_in_force);
     (!defined.is_empty()).then(|| defined.swap_remove(in_force.unwrap_or(0)))
+}
+
+/// The objects of this name and kind in a text.
+fn objects_named(id: &ObjectId, file: &str, text: &str) -> Vec<RawObject> {
+    struct NamedObjects<'i>(&'i ObjectId, Vec<RawObject>);
+
+    impl ObjectSink for NamedObjects<'_> {
+        fn push_object(&mut self, object: RawObject) {
+            if *object.name == *self.0.name && lower_object(&object).id == *self.0 {
+                self.1.push(object);
+            }
+        }
+
+        fn push_problem(&mut self, _: Problem) {}
+
+        fn begin_document(&mut self) {}
+
+        fn rollback_document(&mut self) {}
+    }
+
+    let mut named = NamedObjects(id, Vec::new());
+    let all = |_: Option<&str>| -> &'static FieldFilter { &FieldFilter::All };
+    let limits = Limits::default();
+    // A text in memory has no errors of reading.
+    let _ = read_stream(file, &mut text.as_bytes(), &limits, None, all, &mut named);
+    named.1
+}
+
+/// Whether the lines of an object have it and nothing else: they are read again.
+fn has_own_lines(raw: &RawObject, lines: &[&str]) -> bool {
+    let first = raw.location.line;
+    let excerpt = excerpt(lines, first, last_line(lines, first));
+    let Some((begin, rest)) = excerpt.and_then(<[&str]>::split_first) else {
+        return false;
+    };
+    // Before it are indentation and dashes of lists alone.
+    let column = raw.location.column.saturating_sub(1) as usize;
+    let Some((before, begin)) = begin.split_at_checked(column) else {
+        return false;
+    };
+    if before.contains(|c| c != ' ' && c != '-') {
+        return false;
+    }
+    let begin = " ".repeat(column) + begin;
+    let text = [&[&*begin], rest].concat().join("\n");
+    let text = text.strip_suffix(',').unwrap_or(&text);
+    let read = parse("", text.as_bytes(), &Limits::default());
+    match &read.documents[..] {
+        [document] => {
+            let is_same = ContentHash::of(&document.root) == ContentHash::of(&raw.root);
+            is_same && read.problems.is_empty()
+        }
+        _ => false,
+    }
+}
+
+fn excerpt<'t>(lines: &'t [&'t str], first: u32, last: u32) -> Option<&'t [&'t str]> {
+    let index = |line: u32| line.saturating_sub(1) as usize;
+    lines.get(index(first)..=index(last))
+}
+
+/// An object as YAML, with the type that it may have from its list.
+fn object_yaml(raw: &RawObject) -> String {
+    let mut value = to_json(&raw.root);
+    if let Some(fields) = value.as_object_mut() {
+        for (name, text) in [("apiVersion", &raw.api_version), ("kind", &raw.kind)] {
+            fields.entry(name).or_insert_with(|| text.as_str().into());
+        }
+    }
+    to_yaml(&value)
 }
 
 fn policy_of(object: Object) -> Option<Policy> {
@@ -188,19 +258,17 @@ fn policy_of(object: Object) -> Option<Policy> {
     }
 }
 
-/// The object that begins where `raw` does, with its policies in force and those that are written.
+/// The object of these lines, with its policies in force.
 fn manifest(
     (id, line): (&ObjectId, &SourceLine),
     lines: &[&str],
     raw: &RawObject,
-    (in_force, written): (&[Policy], &[Policy]),
-) -> PolicyManifest {
+    in_force: &[Policy],
+) -> Option<PolicyManifest> {
     let first_line = raw.location.line;
-    let end = last_line(lines, first_line);
-    let index = |line: u32| line.saturating_sub(1) as usize;
-    let text = lines
-        .get(index(first_line)..=index(end))
-        .unwrap_or_default();
+    let text = excerpt(lines, first_line, last_line(lines, first_line))?;
+    let lowered = lower_object(raw).objects.into_iter();
+    let written: Vec<Policy> = lowered.filter_map(policy_of).collect();
     let mut rules = Vec::new();
     for (policy, direction) in written
         .iter()
@@ -220,14 +288,14 @@ fn manifest(
     }
     rules.sort_unstable_by_key(|rule| (rule.direction, rule.index, rule.first));
     rules.dedup();
-    PolicyManifest {
+    Some(PolicyManifest {
         id: id.clone(),
         line: line.clone(),
         text: text.join("\n") + "\n",
         first_line,
-        is_in_force: is_same(in_force, written),
+        is_in_force: is_same(in_force, &written),
         rules,
-    }
+    })
 }
 
 /// Whether both have the same policies: what they select, and their rules, by their hashes.
@@ -290,7 +358,7 @@ fn last_line(lines: &[&str], first: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::SnapshotEntry;
-    use palisade_dialects::lower_object;
+    use palisade_manifest::extract_objects;
 
     const POLICIES: &str = "\
 # Who may reach the database.
@@ -385,6 +453,97 @@ items:
         assert_eq!(found.text, text);
         let ingress = Direction::Ingress;
         assert_eq!(lines(&found), [(ingress, 0, 8, 10), (ingress, 1, 11, 15)]);
+    }
+
+    #[test]
+    fn no_other_object_is_in_the_text() {
+        let policy = |name: &str| {
+            format!(
+                r#"{{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{{"name":"{name}","namespace":"shop"}},"spec":{{"podSelector":{{}},"ingress":[{{"ports":[{{"port":1}}]}},{{}}]}}}}"#
+            )
+        };
+        let (db, web) = (policy("db"), policy("web"));
+        let secret = r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"data":{"password":"eA=="}}"#;
+        let untyped = db.replace(
+            r#""apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","#,
+            "",
+        );
+        let indented = db.replace("\"spec\":{", "\"spec\":{\n");
+        for (what, text) in [
+            ("alone", db.clone()),
+            (
+                "one line",
+                format!(r#"{{"apiVersion":"v1","kind":"List","items":[{secret},{db},{web}]}}"#),
+            ),
+            ("a line each", format!("{secret}\n{db}\n{web}\n")),
+            ("on one line", format!("{secret}{db}{web}")),
+            (
+                "items of a line",
+                format!(
+                    "{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{secret},\n{db},\n{web}]}}"
+                ),
+            ),
+            (
+                "brackets on a line",
+                format!(
+                    "{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[{secret},\n{indented}, {web}]}}"
+                ),
+            ),
+            (
+                "typed list",
+                format!(
+                    r#"{{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicyList","items":[{untyped}]}}"#
+                ),
+            ),
+            (
+                "flow in a list",
+                format!("apiVersion: v1\nkind: List\nitems:\n- {secret}\n- {db}\n- {web}\n"),
+            ),
+        ] {
+            let parts = policies("all.json", &text, "db");
+            let found = find_object(&parts, &SourceLine::new("all.json", 1), &text).unwrap();
+            assert!(found.is_in_force, "{what}: {found:?}");
+            let shown = extract_objects(
+                parse(
+                    "",
+                    found
+                        .text
+                        .trim_start_matches("- ")
+                        .trim_end()
+                        .trim_end_matches(',')
+                        .as_bytes(),
+                    &Limits::default(),
+                ),
+                &Limits::default(),
+            );
+            assert_eq!(
+                (shown.objects.len(), shown.problems.len()),
+                (1, 0),
+                "{what}: {}",
+                found.text
+            );
+            assert_eq!(
+                shown.objects[0].to_string(),
+                "NetworkPolicy shop/db",
+                "{what}"
+            );
+            for word in ["Secret", "password", "web"] {
+                assert!(!found.text.contains(word), "{what}: {}", found.text);
+            }
+        }
+    }
+
+    #[test]
+    fn an_anchor_outside_of_the_object_is_replaced() {
+        let text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: s, labels: &l {app: db}}\n- apiVersion: networking.k8s.io/v1\n  kind: NetworkPolicy\n  metadata: {name: db, namespace: shop}\n  spec:\n    podSelector: {matchLabels: *l}\n";
+        let parts = policies("all.yaml", text, "db");
+        let found = find_object(&parts, &SourceLine::new("all.yaml", 7), text).unwrap();
+        assert!(
+            found.is_in_force && !found.text.contains("*l"),
+            "{}",
+            found.text
+        );
+        assert!(found.text.contains("app: db"), "{}", found.text);
     }
 
     #[test]

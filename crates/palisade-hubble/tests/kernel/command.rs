@@ -235,12 +235,12 @@ fn other_commands_are_answered() {
     };
     let all = events("--last 100");
     let kinds = [
-        "AGENT STARTED",
-        "POLICY UPDATED",
-        "ENDPOINT CREATED",
-        "ENDPOINT REGENERATE",
-        "ENDPOINT DELETED",
-        "POLICY DELETED",
+        "AGENT_STARTED",
+        "POLICY_UPDATED",
+        "ENDPOINT_CREATED",
+        "ENDPOINT_REGENERATE_SUCCESS",
+        "ENDPOINT_DELETED",
+        "POLICY_DELETED",
     ];
     assert_eq!(all.len(), kinds.len(), "{all:#?}");
     for (line, kind) in all.iter().zip(kinds) {

@@ -18,10 +18,13 @@ use palisade_text::{error_chain, printable_json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio_stream::StreamExt;
 
 /// The greatest number of flows that are read to be summed up.
 const MAX_SUMMED: u64 = 100_000;
+/// How many requests sum up flows at the same time, each of some hundred megabytes at most.
+const MAX_SUMS: usize = 2;
 /// A flow between two workloads of a node is two flows of Hubble when it begins.
 const FLOWS_OF_LINE: u64 = 2;
 
@@ -29,6 +32,7 @@ const FLOWS_OF_LINE: u64 = 2;
 pub(crate) struct RelayUpstream {
     client: HubbleClient,
     address: String,
+    sums: Semaphore,
 }
 
 /// A response that is refused.
@@ -39,6 +43,7 @@ impl RelayUpstream {
         RelayUpstream {
             client,
             address: address.to_owned(),
+            sums: Semaphore::new(MAX_SUMS),
         }
     }
 
@@ -98,6 +103,8 @@ impl RelayUpstream {
 
     async fn flows(&self, uri: &Uri) -> Result<Response<Body>, Refusal> {
         let query: RecordedFlowQuery = read_query(uri)?;
+        // It is never closed.
+        let _permit = self.sums.acquire().await;
         let lines = self.client.lines(MAX_SUMMED, false).await;
         let mut lines = lines.map_err(|error| unreached(&error))?;
         let mut read = Vec::new();
