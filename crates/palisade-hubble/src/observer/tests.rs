@@ -3,11 +3,14 @@
 use super::*;
 use crate::config::HubbleConfig;
 use crate::limits::MAX_STREAMS;
+use crate::proto::flow::agent_event::Notification;
 use crate::proto::flow::{FlowFilter, LostEventSource};
 use crate::proto::observer::get_flows_response::ResponseTypes;
 use palisade_api::{
     FlowRecord, FlowState, LossCause, LostEvents, MonitorEndpoint, MonitorLine, ProtocolName,
 };
+use palisade_flows::agent_event::{AgentEvent, PolicyEvent};
+use palisade_model::{ObjectId, ObjectKind};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
@@ -320,4 +323,127 @@ async fn the_status_has_counts() {
         (nodes.nodes[0].name.as_str(), nodes.nodes[0].seen_flows),
         ("n1", 400)
     );
+}
+
+/// The names of the policies of events that a stream has.
+async fn policy_names(service: &HubbleService, request: GetAgentEventsRequest) -> Vec<String> {
+    let stream = service.get_agent_events(Request::new(request)).await;
+    let stream = stream.unwrap().into_inner();
+    let name = |response: Result<GetAgentEventsResponse, Status>| {
+        let event = response.unwrap().agent_event.unwrap();
+        match event.notification.unwrap() {
+            Notification::PolicyUpdate(update) => update.labels[1].clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let names = stream.map(name).collect::<Vec<_>>().await;
+    let prefix = "k8s:io.cilium.k8s.policy.name=";
+    let names = names.iter().map(|name| name.strip_prefix(prefix).unwrap());
+    names.map(str::to_owned).collect()
+}
+
+fn push_policy_event(service: &HubbleService, number: u64) {
+    let object = ObjectId {
+        namespace: Some("shop".into()),
+        name: number.to_string().into(),
+        kind: ObjectKind::new("networking.k8s.io", "NetworkPolicy"),
+    };
+    let event = AgentEvent::PolicyUpdated(PolicyEvent {
+        object,
+        revision: number,
+        rules: 1,
+    });
+    let events = &service.config().events;
+    events.push(Duration::from_secs(number), event);
+}
+
+#[tokio::test]
+async fn ranges_select_agent_events_in_order() {
+    let service = service(1);
+    (0..20).for_each(|number| push_policy_event(&service, number));
+    // The first four are overwritten.
+    let none = GetAgentEventsRequest::default;
+    let time = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+    for (request, expected) in [
+        (none(), 4..20),
+        (
+            GetAgentEventsRequest {
+                number: 3,
+                ..none()
+            },
+            17..20,
+        ),
+        (
+            GetAgentEventsRequest {
+                number: 3,
+                first: true,
+                ..none()
+            },
+            4..7,
+        ),
+        (
+            GetAgentEventsRequest {
+                number: 99,
+                ..none()
+            },
+            4..20,
+        ),
+        (
+            GetAgentEventsRequest {
+                since: time(10),
+                until: time(12),
+                ..none()
+            },
+            10..13,
+        ),
+        (
+            GetAgentEventsRequest {
+                until: time(5),
+                ..none()
+            },
+            4..6,
+        ),
+        (
+            GetAgentEventsRequest {
+                since: time(30),
+                ..none()
+            },
+            0..0,
+        ),
+    ] {
+        let expected: Vec<String> = expected.map(|number: u64| number.to_string()).collect();
+        assert_eq!(
+            policy_names(&service, request).await,
+            expected,
+            "{request:?}"
+        );
+    }
+    let order = GetAgentEventsRequest {
+        first: true,
+        follow: true,
+        ..none()
+    };
+    let refused = service.get_agent_events(Request::new(order)).await;
+    assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
+    // Two that were, and those to come until the service stops.
+    let follow = GetAgentEventsRequest {
+        number: 2,
+        follow: true,
+        ..none()
+    };
+    let stream = service.get_agent_events(Request::new(follow)).await;
+    let mut stream = stream.unwrap().into_inner();
+    for number in [18, 19, 20, 21] {
+        if number >= 20 {
+            push_policy_event(&service, number);
+        }
+        let event = stream.next().await.unwrap().unwrap();
+        assert_eq!(event.time.unwrap().seconds, i64::try_from(number).unwrap());
+    }
+    service.stop();
+    assert_eq!(
+        stream.next().await.unwrap().unwrap_err().code(),
+        Code::Unavailable
+    );
+    assert!(stream.next().await.is_none());
 }
