@@ -9,7 +9,6 @@ use crate::database::FlowStoreError;
 use crate::filter::FlowFilter;
 use crate::query::{RecordView, read_flows};
 use crate::recorder::RecordQueryError;
-
 use palisade_api::{MonitorLine, RecordedFlowList, RecordedFlowQuery};
 use std::collections::BTreeMap;
 use std::sync::Arc;

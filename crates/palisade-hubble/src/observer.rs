@@ -41,20 +41,16 @@ impl Observer for HubbleService {
         request: Request<GetFlowsRequest>,
     ) -> Result<Response<Self::GetFlowsStream>, Status> {
         let (query, mask) = read_request(&request.into_inner())?;
-        let permit = self.stream_permit()?;
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        let stream = FlowStream {
-            service: self.clone(),
-            maker: self.maker(),
-            query,
-            mask,
-            sender,
-        };
-        tokio::spawn(async move {
-            stream.run().await;
-            drop(permit);
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        self.start_stream(|sender| {
+            let stream = FlowStream {
+                service: self.clone(),
+                maker: self.maker(),
+                query,
+                mask,
+                sender,
+            };
+            stream.run()
+        })
     }
 
     async fn get_agent_events(
@@ -70,19 +66,14 @@ impl Observer for HubbleService {
             since: request.since.as_ref().map(since_epoch).transpose()?,
             until: request.until.as_ref().map(since_epoch).transpose()?,
         };
-        let permit = self.stream_permit()?;
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        let service = self.clone();
-        let stream = AgentEventStream {
-            service,
-            query,
-            sender,
-        };
-        tokio::spawn(async move {
-            stream.run().await;
-            drop(permit);
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        self.start_stream(|sender| {
+            let stream = AgentEventStream {
+                service: self.clone(),
+                query,
+                sender,
+            };
+            stream.run()
+        })
     }
 
     async fn get_debug_events(
@@ -155,6 +146,24 @@ impl Observer for HubbleService {
 }
 
 impl HubbleService {
+    /// A stream of what `run` sends, as long as there is a place for one.
+    fn start_stream<T, F>(
+        &self,
+        run: impl FnOnce(mpsc::Sender<Result<T, Status>>) -> F,
+    ) -> Result<Response<ReceiverStream<Result<T, Status>>>, Status>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let permit = self.stream_permit()?;
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let running = run(sender);
+        tokio::spawn(async move {
+            running.await;
+            drop(permit);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
     /// A stream without events: it ends at once, or with the service if events to come are asked for.
     fn empty_stream<T: Send + 'static>(
         &self,

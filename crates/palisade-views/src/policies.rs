@@ -58,10 +58,10 @@ fn parts_of<'p>(in_force: &'p [Vec<Policy>], id: &ObjectId) -> Option<(&'p Polic
     })
 }
 
-/// The policies in force of the object that the segments name; none if nothing of it is.
+/// The policies in force of the object that the segments name, at least one.
 ///
 /// # Errors
-/// If they mean none or several.
+/// If they mean none or several, or nothing of the object is in force.
 pub fn policies_named(
     core: &CoreSnapshot<'_>,
     segments: &[&str],
@@ -69,8 +69,9 @@ pub fn policies_named(
     let in_force = policies_by_object(core.policy.engine.ordered_policies());
     let states = PolicyStates::of(core.source_report);
     let ids = policy_ids(&in_force, &states);
-    let parts = parts_of(&in_force, find_policy(segments, &ids)?);
-    Ok(parts.map_or_else(Vec::new, |(_, parts)| parts.to_vec()))
+    let id = find_policy(segments, &ids)?;
+    let parts = parts_of(&in_force, id).map(|(_, parts)| parts.to_vec());
+    parts.ok_or_else(|| PolicyLookupError::NotFound(format!("nothing of {id} is in force")))
 }
 
 /// The objects of all policies that were read, in order.

@@ -26,7 +26,7 @@ use crate::flow_event::{FlowEvent, FlowEventBatch, FlowPhase};
 const BATCH: usize = 256;
 
 /// How long notifications gather after one that was waited for. Meanwhile the kernel wakes no thread for them, which costs
-/// each connection more than the notification itself. Of 100,000 connections a second the queue then holds 500.
+/// a connection about as much as the notification itself. Of 100,000 connections a second the queue then holds 500.
 const GATHER_TIME: Duration = Duration::from_millis(5);
 
 /// The greatest number of flows of a list, about 300 bytes each. A list with more is incomplete.

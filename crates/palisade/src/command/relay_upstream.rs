@@ -91,13 +91,17 @@ impl RelayUpstream {
     async fn monitor(&self, uri: &Uri) -> Result<Response<Body>, Refusal> {
         let query: MonitorQuery = read_query(uri)?;
         let last = FLOWS_OF_LINE.saturating_mul(query.last as u64);
+        let response = Response::builder().header(CONTENT_TYPE, "application/x-ndjson");
+        if query.stop && last == 0 {
+            // To the relay no number means all of them.
+            return Ok(response.body(Body::empty()).unwrap_or_default());
+        }
         let lines = self.client.lines(last, !query.stop).await;
         let lines = lines.map_err(|error| unreached(&error))?;
         let lines = lines.filter_map(move |line| match line {
             Ok((_, line)) => matches_line(&query, &line).then(|| Ok(line_text(&line))),
             Err(error) => Some(Err(error)),
         });
-        let response = Response::builder().header(CONTENT_TYPE, "application/x-ndjson");
         Ok(response.body(Body::from_stream(lines)).unwrap_or_default())
     }
 

@@ -7,9 +7,10 @@ use palisade_testkit::lab::ProbeFlow;
 use palisade_testkit::need_root;
 use palisade_testkit::runtimes::RuntimePrograms;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Timeout for flows.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,21 +39,48 @@ fn observe(program: &Path, socket: &Path, filters: &[&str]) -> Vec<Value> {
         .collect()
 }
 
+/// A shop with a policy whose agent serves Hubble's API, and Hubble's command.
+struct HubbleShop {
+    program: PathBuf,
+    dir: TempDir,
+    socket: PathBuf,
+    shop: Shop,
+}
+
+impl HubbleShop {
+    /// Nothing without the command.
+    fn open(lab: &str) -> Option<Self> {
+        let program = RuntimePrograms::hubble()?;
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("hubble.sock");
+        let path = socket.to_str().unwrap();
+        let agent = Agent::new().with(&["--flows", "on", "--hubble-socket", path]);
+        let shop = Shop::under(agent, lab);
+        shop.agent
+            .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
+        Some(HubbleShop {
+            program,
+            dir,
+            socket,
+            shop,
+        })
+    }
+}
+
 #[test]
 fn the_command_of_hubble_shows_real_flows_and_their_policies() {
     if !need_root() {
         return;
     }
-    let Some(program) = RuntimePrograms::hubble() else {
+    let Some(HubbleShop {
+        program,
+        dir,
+        socket,
+        shop,
+    }) = HubbleShop::open("hubble")
+    else {
         return;
     };
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("hubble.sock");
-    let path = socket.to_str().unwrap();
-    let agent = Agent::new().with(&["--flows", "on", "--hubble-socket", path]);
-    let shop = Shop::under(agent, "hubble");
-    shop.agent
-        .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
     let (web, api, db) = (shop.pods[0], shop.pods[1], shop.pods[2]);
     let to = |family: usize| address(ADDRESSES[2][family]);
     let probes = [
@@ -169,16 +197,15 @@ fn the_command_of_hubble_shows_events_of_the_agent() {
     if !need_root() {
         return;
     }
-    let Some(program) = RuntimePrograms::hubble() else {
+    let Some(HubbleShop {
+        program,
+        dir: _dir,
+        socket,
+        shop,
+    }) = HubbleShop::open("hubble-events")
+    else {
         return;
     };
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("hubble.sock");
-    let path = socket.to_str().unwrap();
-    let agent = Agent::new().with(&["--flows", "on", "--hubble-socket", path]);
-    let shop = Shop::under(agent, "hubble-events");
-    shop.agent
-        .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
     shop.agent.delete("db.yaml");
     let arguments = ["observe", "agent-events", "--last", "1000", "-o", "jsonpb"];
     let output = hubble(&program, &socket, &arguments);
