@@ -287,7 +287,9 @@ impl Lab {
             format!("link set {interface} up"),
         ];
         ip::run(&host, &on_host)?;
-        self.configure_link(node, interface)
+        self.configure_link(node, interface)?;
+        netns::wait_until_running(&host, interface)?;
+        netns::wait_until_running(&inside, POD_INTERFACE)
     }
 
     /// Gives a node that is joined to the host its addresses and routes.

@@ -7,8 +7,11 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use nix::ifaddrs::getifaddrs;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::net::if_::InterfaceFlags;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
@@ -19,6 +22,8 @@ use palisade_sys::netns::NetNs;
 use super::LabError;
 
 const FOLDER: &str = "/run/netns";
+/// How long an interface may take until it is running.
+const RUNNING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A named namespace with nothing in it, removed when dropped.
 #[derive(Debug)]
@@ -183,6 +188,35 @@ fn enter(namespace: &str) -> Result<(), LabError> {
     };
     let file = File::open(path(namespace)).map_err(failed)?;
     setns(&file, CloneFlags::CLONE_NEWNET).map_err(|errno| failed(errno.into()))
+}
+
+/// Waits until the kernel sends packets by an interface: it activates the far end of a veth some time after the near
+/// one is set up, and drops what is sent by it before.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test's witness, independent of the agent's netlink, waits for the kernel"
+)]
+pub(super) fn wait_until_running(namespace: &str, interface: &str) -> Result<(), LabError> {
+    let deadline = Instant::now() + RUNNING_PATIENCE;
+    let is_running = || -> io::Result<bool> {
+        let found = getifaddrs()?.find(|entry| entry.interface_name == interface);
+        Ok(found.is_some_and(|entry| entry.flags.contains(InterfaceFlags::IFF_RUNNING)))
+    };
+    let wait = || {
+        while !is_running()? {
+            if Instant::now() > deadline {
+                let message = format!("{interface} is not running");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    };
+    run_in(namespace, wait)?.map_err(|source| LabError::Namespace {
+        doing: "waiting for a link of",
+        namespace: namespace.to_owned(),
+        source,
+    })
 }
 
 fn on_own_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {

@@ -195,7 +195,12 @@ fn an_interface_that_goes_without_a_deletion_leaves_its_name_to_others() {
     until(&world, "released", |names| !names.contains("theirs0"));
     assert_eq!(world.endpoint("api").unwrap()["state"], "Lost");
     let other = Strangers::on(&mut world, "theirs0");
-    assert!(other.reached(&world, from), "not managed by Palisade");
+    assert!(
+        other.reached(&world, from),
+        "not managed by Palisade: {} {:?}",
+        nft(&world.lab, "list set inet palisade p_if_ours"),
+        world.endpoint("api"),
+    );
     // The runtime calls DEL eventually, and the stranger's interface stays open.
     chained.ok("DEL", Some(&container));
     assert!(world.endpoint("api").is_none());
