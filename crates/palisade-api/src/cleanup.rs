@@ -1,5 +1,6 @@
 //! `palisade cleanup -o json`.
 
+use palisade_model::Str;
 use serde::Serialize;
 
 /// What Palisade created on this host, and what became of it.
@@ -7,7 +8,7 @@ use serde::Serialize;
 #[serde(rename_all = "camelCase")]
 pub struct CleanupReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Whether the items are only listed.
     pub dry_run: bool,
     /// The items, in the order of removal.

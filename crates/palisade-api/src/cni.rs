@@ -1,5 +1,6 @@
 //! Attachment of containers through CNI.
 
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 
 /// Attach a container's network namespace, or confirm that it is attached.
@@ -61,7 +62,7 @@ pub struct CniPrevResult {
 #[serde(rename_all = "camelCase")]
 pub struct CniAddResponse {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The host-side interface.
     pub host_interface: String,
     /// Ethernet address of the host-side interface.
@@ -146,7 +147,7 @@ pub struct CniGcRequest {
 #[serde(rename_all = "camelCase")]
 pub struct CniResponse {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The detached attachments; empty if there were none.
     pub removed: Vec<CniAttachment>,
 }

@@ -1,6 +1,7 @@
 //! The resolved configuration.
 
 use crate::object::named_enum;
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 
 /// Every parameter with its value and the origin of the value.
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct ConfigReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// In documentation order.
     pub parameters: Vec<ParameterReport>,
     /// The configuration file, if the agent uses one.

@@ -12,7 +12,7 @@ use std::rc::Rc;
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionList {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The connections, by source, destination and family.
     pub connections: Vec<ConnectionReport>,
     /// Whether every workload is also reachable from its own node, whatever policies say; these connections are not
@@ -82,7 +82,7 @@ pub struct ForwardedConnectionReport {
 #[serde(rename_all = "camelCase")]
 pub struct DiffReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Connections that only the new manifests allow.
     pub opened: Vec<ConnectionReport>,
     /// Connections that only the old manifests allow.

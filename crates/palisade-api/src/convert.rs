@@ -1,6 +1,7 @@
 //! `palisade convert -o json`: policies written in another dialect.
 
 use crate::ObjectRef;
+use palisade_model::Str;
 use serde::Serialize;
 
 /// What became of the policies of manifests.
@@ -8,7 +9,7 @@ use serde::Serialize;
 #[serde(rename_all = "camelCase")]
 pub struct ConvertReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// What was written: manifests, ready to be applied.
     pub objects: Vec<serde_json::Value>,
     /// What could not be written; no policy is in both lists.

@@ -1,6 +1,7 @@
 //! `palisade agent --dry-run -o json`.
 
 use crate::{EndpointList, Status};
+use palisade_model::Str;
 use serde::Serialize;
 
 /// The result of a dry run.
@@ -8,7 +9,7 @@ use serde::Serialize;
 #[serde(rename_all = "camelCase")]
 pub struct DryRunReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The status after the plan has been executed.
     pub status: Status,
     /// The endpoints.

@@ -2,6 +2,7 @@
 
 use crate::ObjectRef;
 use crate::object::named_enum;
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ named_enum! {
 #[serde(rename_all = "camelCase")]
 pub struct EndpointList {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Ordered by namespace and name.
     pub endpoints: Vec<EndpointSummary>,
 }
@@ -65,7 +66,7 @@ pub struct EndpointSummary {
 #[serde(rename_all = "camelCase")]
 pub struct EndpointDetail {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The summary.
     #[serde(flatten)]
     pub summary: EndpointSummary,

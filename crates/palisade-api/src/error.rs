@@ -1,5 +1,6 @@
 //! Error responses of the agent.
 
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 
 /// Machine-readable class of an error.
@@ -37,7 +38,7 @@ pub enum ErrorCode {
 #[serde(rename_all = "camelCase")]
 pub struct ApiError {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The action, its object, and what failed.
     pub error: String,
     /// The next step, if there is one.

@@ -1,5 +1,6 @@
 //! Responses of the health probes.
 
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 
 /// The response of a probe.
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct ProbeResult {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Whether the probe succeeded; the HTTP status agrees.
     pub ok: bool,
     /// Reasons for a failure, one sentence each.

@@ -1,5 +1,6 @@
 //! Identities: groups of addresses that all active policies treat alike.
 
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 
 /// Every identity of this node.
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct IdentityList {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Ordered by id.
     pub identities: Vec<IdentityReport>,
 }

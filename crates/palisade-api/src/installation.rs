@@ -1,6 +1,7 @@
 //! `palisade install-cni -o json` and `palisade uninstall-check -o json`.
 
 use crate::cleanup::CleanupKind;
+use palisade_model::Str;
 use serde::Serialize;
 
 /// The CNI plugin on this host.
@@ -8,7 +9,7 @@ use serde::Serialize;
 #[serde(rename_all = "camelCase")]
 pub struct CniInstallReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The plugin's path.
     pub path: String,
     /// What was done.
@@ -31,7 +32,7 @@ pub enum CniInstallOutcome {
 #[serde(rename_all = "camelCase")]
 pub struct UninstallReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Whether nothing is left.
     pub clean: bool,
     /// What is left.

@@ -1,6 +1,7 @@
 //! Address management: pools, assigned addresses, and consistency findings.
 
 use crate::object::named_enum;
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 
 /// Pools and assigned addresses.
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct IpamReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// In the order in which they are used.
     pub pools: Vec<PoolReport>,
     /// Ordered by address.
@@ -67,7 +68,7 @@ pub struct AddressReport {
 #[serde(rename_all = "camelCase")]
 pub struct IpamCheckReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Number of workloads checked.
     pub workloads: usize,
     /// Leaked and missing objects; empty if everything is consistent.

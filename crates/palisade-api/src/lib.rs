@@ -99,9 +99,10 @@ pub use recorded_flow::{
 };
 pub use status::{
     AddressConflictReport, AuditSummary, BootstrapStage, DataplaneStatus, DriverConditionReport,
-    DropCounterReport, FlushReport, FollowedSource, Health, HostEndpointReport, NodeRoutesStatus,
-    NodeStatus, PolicyStateCount, ProblemReport, ProblemSeverity, RepairReport,
-    RetainedObjectReport, SourceStatus, StalenessReport, Status, TierReport,
+    DropCounterReport, FlushReport, FollowedSource, Health, HostEndpointReport,
+    NodeRoutesStatus, NodeStatus, PolicyStateCount, ProblemReport,
+    ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus, StalenessReport, Status,
+    TierReport,
 };
 pub use validation::{CompletionScript, ValidationReport};
 pub use workload::{
@@ -171,6 +172,6 @@ pub mod path {
 }
 
 /// The value of `apiVersion`, for `#[serde(default)]` and constructors.
-pub fn api_version() -> String {
-    API_VERSION.to_owned()
+pub const fn api_version() -> palisade_model::Str {
+    palisade_model::Str::new_static(API_VERSION)
 }

@@ -2,7 +2,7 @@
 
 use crate::object::named_enum;
 use crate::{ObjectRef, RuleRef};
-use palisade_model::Direction;
+use palisade_model::{Direction, Str};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ named_enum! {
 #[serde(rename_all = "camelCase")]
 pub struct LintReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The number of policies that were looked at.
     pub policies: usize,
     /// The findings, by file and line.

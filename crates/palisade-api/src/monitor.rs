@@ -3,8 +3,9 @@
 
 use crate::object::named_enum;
 use crate::{HostStage, ObjectRef, OriginalDestination, ProtocolName};
-use palisade_model::{Action, Direction};
+use palisade_model::{Action, Direction, Labels, Str};
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -94,7 +95,7 @@ named_enum! {
 #[serde(rename_all = "camelCase")]
 pub struct PacketEvent {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Time of the packet, RFC 3339 with microseconds.
     pub time: String,
     /// Verdict in the reported direction.
@@ -183,31 +184,36 @@ pub struct PacketAudit {
 #[serde(rename_all = "camelCase")]
 pub struct MonitorEndpoint {
     /// Its address.
-    pub address: String,
+    pub address: Str,
     /// Port, if the protocol has ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Namespace of the workload that has, or recently had, the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
+    pub namespace: Option<Str>,
     /// Name of the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    pub name: Option<Str>,
     /// What controls the workload, if it is a pod with a controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub controller: Option<ControllerRef>,
+    pub controller: Option<Arc<ControllerRef>>,
     /// The workload's own labels.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "has_no_labels")]
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, String>"))]
+    pub labels: Arc<Labels>,
     /// The node that has the address, if it is one of a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
+    pub node: Option<Str>,
     /// The domain names whose answers had the address, at most [`MonitorEndpoint::MAX_NAMES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub names: Vec<String>,
+    pub names: Vec<Str>,
     /// Of a destination: the Service that it was reached by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<ServiceRef>,
+    pub service: Option<Arc<ServiceRef>>,
+}
+
+fn has_no_labels(labels: &Labels) -> bool {
+    labels.is_empty()
 }
 
 impl MonitorEndpoint {
@@ -221,9 +227,9 @@ impl MonitorEndpoint {
 #[serde(rename_all = "camelCase")]
 pub struct ControllerRef {
     /// Its kind.
-    pub kind: String,
+    pub kind: Str,
     /// Its name.
-    pub name: String,
+    pub name: Str,
 }
 
 /// A Service.
@@ -232,9 +238,9 @@ pub struct ControllerRef {
 #[serde(rename_all = "camelCase")]
 pub struct ServiceRef {
     /// Its namespace.
-    pub namespace: String,
+    pub namespace: Str,
     /// Its name.
-    pub name: String,
+    pub name: Str,
 }
 
 named_enum! {
@@ -253,7 +259,7 @@ named_enum! {
 #[serde(rename_all = "camelCase")]
 pub struct FlowRecord {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// What happened.
     pub state: FlowState,
     /// When it began, RFC 3339 with microseconds; absent if that was not seen and the kernel does not say.
@@ -268,7 +274,7 @@ pub struct FlowRecord {
     pub destination: MonitorEndpoint,
     /// How its addresses are translated; absent if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub translation: Option<FlowTranslation>,
+    pub translation: Option<Box<FlowTranslation>>,
     /// Protocol.
     pub protocol: ProtocolName,
     /// The ICMP header of its first packet.
@@ -380,7 +386,7 @@ pub struct MonitorRule {
 #[serde(rename_all = "camelCase")]
 pub struct LostEvents {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Time of detection, RFC 3339 with microseconds.
     pub time: String,
     /// Where they were dropped from the report.
@@ -451,10 +457,10 @@ mod tests {
             action: Some(Action::Log),
         };
         let end = |address: &str, name: Option<&str>| MonitorEndpoint {
-            address: address.to_owned(),
+            address: address.into(),
             port: Some(80),
-            namespace: name.map(|_| "shop".to_owned()),
-            name: name.map(str::to_owned),
+            namespace: name.map(|_| "shop".into()),
+            name: name.map(Into::into),
             ..MonitorEndpoint::default()
         };
         let packet = MonitorLine::Packet(Box::new(PacketEvent {

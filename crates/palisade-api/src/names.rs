@@ -1,5 +1,6 @@
 //! Names: the addresses that DNS answers gave for them.
 
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 
 /// The names that have addresses.
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct NameList {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// In order.
     pub names: Vec<NameReport>,
     /// The number of names beyond those that are listed.
@@ -49,7 +50,7 @@ pub struct NameAddressReport {
 #[serde(rename_all = "camelCase")]
 pub struct NameDetail {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The name and its addresses; of a name without any, none.
     #[serde(flatten)]
     pub name: NameReport,

@@ -2,7 +2,7 @@
 
 use crate::object::named_enum;
 use crate::{BudgetExcess, ObjectRef, PolicyStatus};
-use palisade_model::{Action, Direction, PolicyMode};
+use palisade_model::{Action, Direction, PolicyMode, Str};
 use serde::{Deserialize, Serialize};
 
 /// Every policy that the agent has read.
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct PolicyList {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// In the evaluation order of tiers and policies; then those of which nothing is in force, by name.
     pub policies: Vec<PolicySummary>,
 }
@@ -114,7 +114,7 @@ pub struct PacketCount {
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDetail {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The summary.
     #[serde(flatten)]
     pub summary: PolicySummary,
@@ -139,7 +139,7 @@ pub struct ManifestQuery {
 #[serde(rename_all = "camelCase")]
 pub struct ManifestReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The policy.
     #[serde(flatten)]
     pub policy: ObjectRef,

@@ -2,7 +2,7 @@
 //! recorded.
 
 use crate::{DecisionReport, FlowIcmp, MonitorVerdict, ProtocolName, RecordedEnd};
-use palisade_model::Direction;
+use palisade_model::{Direction, Str};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -11,7 +11,7 @@ use std::fmt;
 #[serde(rename_all = "camelCase")]
 pub struct PageReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The address for a browser.
     pub url: String,
     /// The socket of the agent that it shows.
@@ -40,7 +40,7 @@ pub struct PreviewRequest {
 #[serde(rename_all = "camelCase")]
 pub struct PreviewReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// What was read.
     pub record: RecordSummary,
     /// The number of judged flows, told apart by ends, port and recorded verdict.
@@ -171,7 +171,7 @@ pub struct UnjudgedFlow {
 #[serde(rename_all = "camelCase")]
 pub struct SuggestionReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// What was read.
     pub record: RecordSummary,
     /// The policies, ready to be applied.

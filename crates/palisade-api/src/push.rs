@@ -1,5 +1,6 @@
 //! `palisade push -o json`.
 
+use palisade_model::Str;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 pub struct PushReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Whether nothing was written.
     pub dry_run: bool,
     /// The endpoints and the prefix.

@@ -4,6 +4,7 @@ use crate::{
     ControllerRef, FlowIcmp, FlowTraffic, MonitorRule, MonitorVerdict, ObjectRef, PacketReason,
     ProtocolName, ServiceRef,
 };
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -99,7 +100,7 @@ pub struct RecordedDecision {
 #[serde(rename_all = "camelCase")]
 pub struct RecordedFlowList {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The node that recorded them.
     pub node: String,
     /// When the record begins: nothing earlier is kept. RFC 3339; absent if nothing is recorded yet.

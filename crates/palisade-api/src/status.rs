@@ -4,7 +4,7 @@ use crate::object::named_enum;
 use crate::{
     BudgetExcess, ElementBudgetReport, NamesStatus, PacketCount, PacketReason, PolicyState,
 };
-use palisade_model::TierDefault;
+use palisade_model::{Str, TierDefault};
 use serde::{Deserialize, Serialize};
 
 /// Health of the agent.
@@ -25,7 +25,7 @@ pub enum Health {
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Time of this state, RFC 3339; counters are at most one second older.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub as_of: String,

@@ -1,6 +1,7 @@
 //! `palisade validate -o json` and `palisade completion -o json`.
 
 use crate::ProblemReport;
+use palisade_model::Str;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 pub struct ValidationReport {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Whether there is no error.
     pub valid: bool,
     /// Number of files.
@@ -29,7 +30,7 @@ pub struct ValidationReport {
 #[serde(rename_all = "camelCase")]
 pub struct CompletionScript {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// The shell: `bash`, `zsh` or `fish`.
     pub shell: String,
     /// The script.

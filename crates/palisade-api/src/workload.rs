@@ -1,5 +1,6 @@
 //! Attachment of network namespaces as workloads.
 
+use palisade_model::Str;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ pub struct WorkloadAddRequest {
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadAddResponse {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Its Kubernetes namespace.
     pub namespace: String,
     /// Its name.
@@ -71,7 +72,7 @@ pub struct WorkloadRemoveRequest {
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRemoveResponse {
     /// [`crate::API_VERSION`].
-    pub api_version: String,
+    pub api_version: Str,
     /// Whether it was attached; removing an unknown workload is not an error.
     pub removed: bool,
 }

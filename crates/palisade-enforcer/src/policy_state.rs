@@ -59,6 +59,11 @@ impl PolicyState {
         self.history.address_holder(&self.engine, address, at)
     }
 
+    /// Whether an endpoint released an address a short time ago: its holder depends on the time.
+    pub fn was_released(&self, address: IpAddr) -> bool {
+        self.history.was_released(address)
+    }
+
     /// The workload of an interface of this host.
     pub fn workload_at(&self, interface: &Str) -> Option<EndpointId> {
         let mut endpoints = self.engine.local_endpoints();

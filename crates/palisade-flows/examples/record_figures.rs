@@ -28,21 +28,23 @@ const BEGIN: u64 = 1_790_000_100;
 fn workload(number: u64) -> MonitorEndpoint {
     let name = format!("service-{}", number % WORKLOADS);
     MonitorEndpoint {
-        address: format!("10.0.{}.{}", number % WORKLOADS, number % 250 + 1),
-        namespace: Some(format!("team-{}", number % 20)),
-        name: Some(format!("{name}-6d4cf56db6-{}", number % 7)),
-        controller: Some(ControllerRef {
-            kind: "Deployment".to_owned(),
-            name: name.clone(),
-        }),
-        labels: [
-            "app",
-            "app.kubernetes.io/part-of",
-            "tier",
-            "pod-template-hash",
-        ]
-        .map(|label| (label.to_owned(), name.clone()))
-        .into(),
+        address: format!("10.0.{}.{}", number % WORKLOADS, number % 250 + 1).into(),
+        namespace: Some(format!("team-{}", number % 20).into()),
+        name: Some(format!("{name}-6d4cf56db6-{}", number % 7).into()),
+        controller: Some(Arc::new(ControllerRef {
+            kind: "Deployment".into(),
+            name: (&*name).into(),
+        })),
+        labels: Arc::new(
+            [
+                "app",
+                "app.kubernetes.io/part-of",
+                "tier",
+                "pod-template-hash",
+            ]
+            .map(|label| (label.into(), (&*name).into()))
+            .into(),
+        ),
         ..MonitorEndpoint::default()
     }
 }

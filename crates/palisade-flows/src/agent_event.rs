@@ -4,8 +4,9 @@
 //! Never: has the content of an object, or waits for a reader.
 
 use crate::recent::RecentLines;
-use palisade_model::{EndpointId, Object, ObjectId, ObjectKey, Policy, PolicyId, Update};
+use palisade_model::{EndpointId, Labels, Object, ObjectId, ObjectKey, Policy, PolicyId, Update};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The number of events that are kept.
@@ -45,7 +46,7 @@ pub struct EndpointEvent {
     /// Its name.
     pub id: EndpointId,
     /// Its labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Arc<Labels>,
 }
 
 /// Makes events of updates.
@@ -55,7 +56,7 @@ pub struct AgentEventRecorder {
     revision: u64,
     policies: BTreeSet<PolicyId>,
     /// The workloads of this host.
-    endpoints: BTreeMap<EndpointId, BTreeMap<String, String>>,
+    endpoints: BTreeMap<EndpointId, Arc<Labels>>,
 }
 
 impl AgentEventRecorder {
@@ -101,13 +102,9 @@ impl AgentEventRecorder {
             Update::Upsert(Object::Endpoint(endpoint))
                 if endpoint.interface.is_some() && !endpoint.is_host() =>
             {
-                let labels: BTreeMap<String, String> = endpoint
-                    .labels
-                    .iter()
-                    .map(|(key, value)| (key.to_string(), value.to_string()))
-                    .collect();
+                let labels = Arc::new(endpoint.labels.clone());
                 let id = endpoint.id.clone();
-                let known = self.endpoints.insert(id.clone(), labels.clone());
+                let known = self.endpoints.insert(id.clone(), Arc::clone(&labels));
                 let event = EndpointEvent { id, labels };
                 Some(match known {
                     None => AgentEvent::EndpointCreated(event),

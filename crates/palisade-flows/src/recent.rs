@@ -73,14 +73,21 @@ impl<L> RecentLines<L> {
 
     /// Adds a line; the oldest goes if there is no room.
     pub fn push(&self, time: Duration, line: L) {
+        self.extend(time, [line]);
+    }
+
+    /// Adds lines that happened at the same time, and wakes readers once.
+    pub fn extend(&self, time: Duration, added: impl IntoIterator<Item = L>) {
         let mut lines = self.lock();
-        let number = *self.0.next.borrow();
-        if lines.len() == self.0.capacity {
-            lines.pop_front();
+        let mut number = *self.0.next.borrow();
+        for line in added {
+            if lines.len() == self.0.capacity {
+                lines.pop_front();
+            }
+            lines.push_back(Arc::new(RecentLine { number, time, line }));
+            number += 1;
         }
-        lines.push_back(Arc::new(RecentLine { number, time, line }));
-        drop(lines);
-        self.0.next.send_replace(number + 1);
+        self.0.next.send_replace(number);
     }
 
     /// The number of the oldest line, and that of the next one.

@@ -9,8 +9,8 @@ use palisade_api::{
     ControllerRef, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef, PacketReason,
     ServiceRef,
 };
+use palisade_model::{Labels, Str};
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
 
 /// Labels that differ between the pods of a workload, or between its revisions and runs.
 const PASSING_LABELS: &[&str] = &[
@@ -51,7 +51,7 @@ pub(crate) struct EndView<'a> {
 impl<'a> EndView<'a> {
     /// The end of a flow.
     pub(crate) fn of(end: &'a MonitorEndpoint) -> Self {
-        let service = end.service.as_ref();
+        let service = end.service.as_deref();
         if end.name.is_some() {
             return EndView {
                 namespace: end.namespace.as_deref(),
@@ -59,13 +59,13 @@ impl<'a> EndView<'a> {
                     Some(_) => None,
                     None => end.name.as_deref(),
                 },
-                controller: end.controller.as_ref(),
+                controller: end.controller.as_deref(),
                 labels: LastingLabels(Some(&end.labels)),
                 service,
                 ..EndView::default()
             };
         }
-        let mut names: Vec<&str> = end.names.iter().map(String::as_str).collect();
+        let mut names: Vec<&str> = end.names.iter().map(|name| &**name).collect();
         names.sort_unstable();
         EndView {
             address: Some(&end.address),
@@ -87,10 +87,10 @@ impl<'a> EndView<'a> {
 
 /// The labels of a workload that all its pods have.
 #[derive(Clone, Debug, Default)]
-struct LastingLabels<'a>(Option<&'a BTreeMap<String, String>>);
+struct LastingLabels<'a>(Option<&'a Labels>);
 
 impl LastingLabels<'_> {
-    fn iter(&self) -> impl Iterator<Item = (&String, &String)> {
+    fn iter(&self) -> impl Iterator<Item = (&Str, &Str)> {
         let labels = self.0.iter().flat_map(|labels| labels.iter());
         labels.filter(|(name, _)| !PASSING_LABELS.contains(&name.as_str()))
     }
@@ -131,39 +131,39 @@ fn is_empty(policies: &&[ObjectRef]) -> bool {
 mod tests {
     use super::*;
     use palisade_api::{RecordedDecision, RecordedEnd};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     #[test]
     fn a_workload_is_its_controller_without_what_differs_between_its_pods() {
         let text = |text: &str| Some(text.to_owned());
-        let mut labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
-        let lasting = labels.clone();
-        labels.extend(
-            PASSING_LABELS
-                .iter()
-                .map(|name| (name.to_string(), String::new())),
-        );
+        let lasting = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+        let passing = PASSING_LABELS.iter().map(|name| (*name, ""));
+        let labels = passing.chain([("app", "web")]);
+        let labels = labels.map(|(name, value)| (name.into(), value.into()));
         let controller = ControllerRef {
-            kind: "Deployment".to_owned(),
-            name: "web".to_owned(),
+            kind: "Deployment".into(),
+            name: "web".into(),
+        };
+        let service = ServiceRef {
+            namespace: "shop".into(),
+            name: "web".into(),
         };
         let mut end = MonitorEndpoint {
-            address: "10.0.0.1".to_owned(),
+            address: "10.0.0.1".into(),
             port: Some(40_000),
-            namespace: text("shop"),
-            name: text("web-1"),
-            controller: Some(controller.clone()),
-            labels,
-            service: Some(ServiceRef {
-                namespace: "shop".to_owned(),
-                name: "web".to_owned(),
-            }),
+            namespace: Some("shop".into()),
+            name: Some("web-1".into()),
+            controller: Some(Arc::new(controller.clone())),
+            labels: Arc::new(labels.collect()),
+            service: Some(Arc::new(service.clone())),
             ..MonitorEndpoint::default()
         };
         let mut expected = RecordedEnd {
             namespace: text("shop"),
             controller: Some(controller),
             labels: lasting,
-            service: end.service.clone(),
+            service: Some(service),
             ..RecordedEnd::default()
         };
         assert_same(&end, &expected);
@@ -184,15 +184,15 @@ mod tests {
     #[test]
     fn an_address_has_its_node_and_its_names_in_order() {
         let end = MonitorEndpoint {
-            address: "192.0.2.1".to_owned(),
+            address: "192.0.2.1".into(),
             port: Some(443),
-            node: Some("node-2".to_owned()),
-            names: vec!["b.example".to_owned(), "a.example".to_owned()],
+            node: Some("node-2".into()),
+            names: vec!["b.example".into(), "a.example".into()],
             ..MonitorEndpoint::default()
         };
         let mut expected = RecordedEnd {
             address: Some("192.0.2.1".to_owned()),
-            node: end.node.clone(),
+            node: Some("node-2".to_owned()),
             names: vec!["a.example".to_owned(), "b.example".to_owned()],
             ..RecordedEnd::default()
         };

@@ -20,6 +20,7 @@ use crate::service::HubbleService;
 use palisade_api::{MonitorEndpoint, ObjectRef};
 use palisade_flows::agent_event::{AgentEvent, EndpointEvent, PolicyEvent};
 use palisade_flows::recent::RecentLine;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
@@ -160,9 +161,9 @@ fn policy_update(event: &PolicyEvent) -> PolicyUpdateNotification {
 
 fn endpoint_update(event: &EndpointEvent, node: &str, cluster: &str) -> EndpointUpdateNotification {
     let end = MonitorEndpoint {
-        namespace: event.id.namespace.as_deref().map(str::to_owned),
-        name: Some(event.id.name.to_string()),
-        labels: event.labels.clone(),
+        namespace: event.id.namespace.clone(),
+        name: Some(event.id.name.clone()),
+        labels: Arc::clone(&event.labels),
         ..MonitorEndpoint::default()
     };
     let known = endpoint(&end, node, cluster);

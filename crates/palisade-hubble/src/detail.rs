@@ -103,7 +103,7 @@ fn record_value(record: &FlowRecord) -> Option<serde_json::Value> {
         state: record.state,
         began: record.began.as_deref(),
         ended: record.ended.as_deref(),
-        translation: record.translation.as_ref(),
+        translation: record.translation.as_deref(),
         egress: record.egress.as_deref(),
         ingress: record.ingress.as_deref(),
         traffic: record.traffic,

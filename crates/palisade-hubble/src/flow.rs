@@ -24,7 +24,7 @@ use palisade_api::{
     MonitorVerdict, PacketAudit, PacketEvent, ProtocolName,
 };
 use palisade_flows::recent::RecentLine;
-use palisade_model::Direction;
+use palisade_model::{Direction, Str};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -134,21 +134,21 @@ impl FlowMaker {
         };
         let service = |end: &MonitorEndpoint| {
             end.service.as_ref().map(|service| Service {
-                name: service.name.clone(),
-                namespace: service.namespace.clone(),
+                name: service.name.to_string(),
+                namespace: service.namespace.to_string(),
             })
         };
         Flow {
             ip: Some(Ip {
-                source: source.address.clone(),
-                destination: destination.address.clone(),
+                source: source.address.to_string(),
+                destination: destination.address.to_string(),
                 ip_version: version as i32,
                 ..Ip::default()
             }),
             source: Some(identity::endpoint(source, &self.node, &self.cluster)),
             destination: Some(identity::endpoint(destination, &self.node, &self.cluster)),
-            source_names: source.names.clone(),
-            destination_names: destination.names.clone(),
+            source_names: texts(&source.names),
+            destination_names: texts(&destination.names),
             source_service: service(source),
             destination_service: service(destination),
             r#type: FlowType::L3L4 as i32,
@@ -280,6 +280,10 @@ impl FlowMaker {
         );
         vec![flow]
     }
+}
+
+fn texts(names: &[Str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
 }
 
 fn event_type(kind: i32, sub_type: i32) -> Option<CiliumEventType> {

@@ -76,8 +76,8 @@ fn workload(end: &MonitorEndpoint, name: &str, cluster: &str) -> Endpoint {
     labels.push(format!("k8s:io.kubernetes.pod.namespace={namespace}"));
     labels.sort();
     let controller = end.controller.iter().map(|controller| Workload {
-        name: controller.name.clone(),
-        kind: controller.kind.clone(),
+        name: controller.name.to_string(),
+        kind: controller.kind.to_string(),
     });
     Endpoint {
         id: 0,
@@ -108,18 +108,22 @@ fn cidr_label(address: &str) -> Option<String> {
 mod tests {
     use super::*;
     use palisade_api::ControllerRef;
+    use std::sync::Arc;
 
     #[test]
     fn a_workload_has_labels_and_a_number() {
         let end = MonitorEndpoint {
-            address: "10.0.0.1".to_owned(),
-            namespace: Some("shop".to_owned()),
-            name: Some("web-5b-x".to_owned()),
-            labels: [("app".to_owned(), "web".to_owned())].into(),
-            controller: Some(ControllerRef {
-                kind: "Deployment".to_owned(),
-                name: "web".to_owned(),
-            }),
+            address: "10.0.0.1".into(),
+            namespace: Some("shop".into()),
+            name: Some("web-5b-x".into()),
+            labels: Arc::new([("app".into(), "web".into())].into()),
+            controller: Some(
+                ControllerRef {
+                    kind: "Deployment".into(),
+                    name: "web".into(),
+                }
+                .into(),
+            ),
             ..MonitorEndpoint::default()
         };
         let endpoint = endpoint(&end, "n1", "default");
@@ -142,8 +146,8 @@ mod tests {
     fn other_ends_have_reserved_identities() {
         let end = |address: &str, node: Option<&str>| {
             let end = MonitorEndpoint {
-                address: address.to_owned(),
-                node: node.map(str::to_owned),
+                address: address.into(),
+                node: node.map(Into::into),
                 ..MonitorEndpoint::default()
             };
             let endpoint = endpoint(&end, "n1", "default");

@@ -7,12 +7,12 @@ use crate::proto::flow::layer4::Protocol;
 use crate::proto::flow::{Endpoint, Flow, Service, TrafficDirection, Verdict};
 use jiff::Timestamp;
 use palisade_api::{MonitorEndpoint, MonitorLine, MonitorVerdict, ProtocolName};
-use palisade_model::Direction;
+use palisade_model::{Direction, Labels};
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use serde_json::{Map, json};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The label that names a namespace, and those of Cilium that no workload has.
@@ -151,31 +151,32 @@ fn end(
     let endpoint = endpoint.unwrap_or(&none);
     let is_workload = !endpoint.pod_name.is_empty();
     let is_own_host = endpoint.labels.iter().any(|label| label == "reserved:host");
-    let labels: BTreeMap<String, String> = endpoint
+    let labels: Labels = endpoint
         .labels
         .iter()
         .filter_map(|label| label.strip_prefix("k8s:")?.split_once('='))
         .filter(|(key, _)| *key != NAMESPACE_LABEL && !key.starts_with(CILIUM_LABELS))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .map(|(key, value)| (key.into(), value.into()))
         .collect();
     MonitorEndpoint {
-        address: address.to_owned(),
+        address: address.into(),
         port,
-        namespace: is_workload.then(|| endpoint.namespace.clone()),
-        name: is_workload.then(|| endpoint.pod_name.clone()),
-        controller: endpoint
-            .workloads
-            .first()
-            .map(|workload| palisade_api::ControllerRef {
-                kind: workload.kind.clone(),
-                name: workload.name.clone(),
-            }),
-        labels,
-        node: is_own_host.then(|| node.to_owned()),
-        names: names.to_vec(),
-        service: service.map(|service| palisade_api::ServiceRef {
-            namespace: service.namespace.clone(),
-            name: service.name.clone(),
+        namespace: is_workload.then(|| (&*endpoint.namespace).into()),
+        name: is_workload.then(|| (&*endpoint.pod_name).into()),
+        controller: endpoint.workloads.first().map(|workload| {
+            Arc::new(palisade_api::ControllerRef {
+                kind: (&*workload.kind).into(),
+                name: (&*workload.name).into(),
+            })
+        }),
+        labels: Arc::new(labels),
+        node: is_own_host.then(|| node.into()),
+        names: names.iter().map(Into::into).collect(),
+        service: service.map(|service| {
+            Arc::new(palisade_api::ServiceRef {
+                namespace: (&*service.namespace).into(),
+                name: (&*service.name).into(),
+            })
         }),
     }
 }

@@ -4,10 +4,11 @@
 
 use super::attribution::{AuditAttribution, PacketAttribution};
 use super::decision_cache::DecisionCache;
+use super::end_cache::{AddressEnd, AddressWorkload, EndCache};
 use super::known_addresses::KnownAddresses;
 use palisade_api::{
     ControllerRef, HostStage, MonitorEndpoint, MonitorRule, MonitorVerdict, ObjectRef,
-    OriginalDestination, PacketAudit, PacketEvent, PacketReason,
+    OriginalDestination, PacketAudit, PacketEvent, PacketReason, ServiceRef,
 };
 use palisade_dataplane::PacketReport;
 use palisade_enforcer::packet_reason::packet_reason;
@@ -18,6 +19,7 @@ use palisade_model::{
 use palisade_node::clock::rfc3339_micros;
 use palisade_tables::{Packet, ReportReason, Verdict, VerdictCause};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The cause of a packet event, as reported.
@@ -29,17 +31,17 @@ pub(super) struct PacketCause {
 
 /// What controls a pod, as users name it: of a ReplicaSet that a Deployment or Rollout has made, that one. The name of
 /// such a ReplicaSet ends in the label of its pods. A node does not control its static pods.
-fn controller(pod: &Endpoint) -> Option<ControllerRef> {
+fn controller(pod: &Endpoint) -> Option<Arc<ControllerRef>> {
     let owner = pod.metadata.owner.as_ref()?;
     let made_by = |label: &str| {
         let hash = pod.labels.get(label)?;
         owner.name.strip_suffix(&**hash)?.strip_suffix('-')
     };
     let maker = |kind: &str, name: &str| {
-        Some(ControllerRef {
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-        })
+        Some(Arc::new(ControllerRef {
+            kind: kind.into(),
+            name: name.into(),
+        }))
     };
     match &*owner.kind {
         "Node" => None,
@@ -55,6 +57,18 @@ fn controller(pod: &Endpoint) -> Option<ControllerRef> {
     }
 }
 
+/// The names of a workload; `endpoint` is what is known of it, if it is not gone.
+fn workload_names(id: &EndpointId, endpoint: Option<&Endpoint>) -> MonitorEndpoint {
+    let labels = endpoint.map(|endpoint| endpoint.labels.clone());
+    MonitorEndpoint {
+        namespace: id.namespace.clone(),
+        name: Some(id.name.clone()),
+        controller: endpoint.and_then(controller),
+        labels: Arc::new(labels.unwrap_or_default()),
+        ..MonitorEndpoint::default()
+    }
+}
+
 impl PacketCause {
     /// A cause that is no rule.
     pub(super) const fn without_rule(reason: PacketReason) -> Self {
@@ -66,13 +80,6 @@ impl PacketCause {
     }
 }
 
-/// A workload that has an address.
-pub(super) struct AddressWorkload {
-    pub(super) id: EndpointId,
-    /// What is known of it; nothing if it is gone.
-    pub(super) endpoint: Option<Endpoint>,
-}
-
 /// What packets are judged by and named from.
 pub(crate) struct PacketContext<'a> {
     pub(crate) state: &'a PolicyState,
@@ -81,6 +88,8 @@ pub(crate) struct PacketContext<'a> {
     pub(crate) own_node: &'a Str,
     /// The decisions that records of flows have in common.
     pub(super) decisions: &'a DecisionCache,
+    /// What they have in common of their ends.
+    pub(super) ends: &'a EndCache,
 }
 
 /// The direction of a packet, as it was judged, or as the reason has it.
@@ -177,15 +186,15 @@ impl PacketContext<'_> {
                 let namespace = id.namespace.as_deref().unwrap_or_default();
                 Some(format!("{namespace}/{}", id.name))
             }),
-            source: self.monitor_endpoint(
-                (packet.source, ports.map(|(port, _)| port)),
-                self.address_holder(packet.source, at).as_ref(),
-            ),
-            destination: self.destination_endpoint(
-                (packet.destination, ports.map(|(_, port)| port)),
-                packet.pre_dnat.map(|sent| sent.destination),
-                self.address_holder(packet.destination, at).as_ref(),
-            ),
+            source: MonitorEndpoint {
+                port: ports.map(|(port, _)| port),
+                ..self.address_end(packet.source, at).names.clone()
+            },
+            destination: MonitorEndpoint {
+                port: ports.map(|(_, port)| port),
+                service: self.service(packet),
+                ..self.address_end(packet.destination, at).names.clone()
+            },
             original_destination: packet.pre_dnat.map(|sent| OriginalDestination {
                 address: sent.destination,
                 port: ports.map(|_| sent.port),
@@ -204,63 +213,58 @@ impl PacketContext<'_> {
         }
     }
 
-    /// Who has an address at a time.
-    pub(super) fn address_holder(&self, address: IpAddr, at: Duration) -> Option<AddressWorkload> {
-        let id = self.state.address_holder(address, at)?;
-        let endpoint = self.state.engine.endpoint(&id);
-        Some(AddressWorkload { id, endpoint })
+    /// What is known of an address at a time.
+    pub(super) fn address_end(&self, address: IpAddr, at: Duration) -> Arc<AddressEnd> {
+        if self.state.was_released(address) {
+            return Arc::new(self.find_end(address, at));
+        }
+        let state = (self.state.engine.revision(), self.addresses.host_version());
+        let find = || self.find_end(address, at);
+        self.ends.end(state, address, find)
     }
 
-    /// An end with the names of its address.
-    pub(super) fn monitor_endpoint(
-        &self,
-        (address, port): (IpAddr, Option<u16>),
-        holder: Option<&AddressWorkload>,
-    ) -> MonitorEndpoint {
-        let engine = &self.state.engine;
-        let Some(AddressWorkload { id, endpoint }) = holder else {
-            let names = engine.domain_names_at(address).into_iter();
-            return MonitorEndpoint {
-                address: address.to_string(),
-                port,
-                node: if self.addresses.is_of_host(address) {
-                    Some(self.own_node.to_string())
-                } else {
-                    engine.node_at(address).map(|name| name.to_string())
-                },
-                names: names
-                    .take(MonitorEndpoint::MAX_NAMES)
-                    .map(|name| name.to_string())
-                    .collect(),
-                ..MonitorEndpoint::default()
-            };
+    fn find_end(&self, address: IpAddr, at: Duration) -> AddressEnd {
+        let is_of_host = self.addresses.is_of_host(address);
+        let holder = self.state.address_holder(address, at);
+        let endpoint = (holder.as_ref()).and_then(|id| self.state.engine.endpoint(id));
+        let names = match &holder {
+            Some(id) => workload_names(id, endpoint.as_ref()),
+            None => self.outside_names(address, is_of_host),
         };
-        let labels = endpoint.iter().flat_map(|endpoint| endpoint.labels.iter());
+        AddressEnd {
+            names: MonitorEndpoint {
+                address: address.to_string().into(),
+                ..names
+            },
+            is_of_host,
+            workload: holder.map(|id| AddressWorkload {
+                id,
+                exists: endpoint.is_some(),
+                interface: endpoint.and_then(|endpoint| endpoint.interface),
+            }),
+        }
+    }
+
+    /// The names of an address that no workload has.
+    fn outside_names(&self, address: IpAddr, is_of_host: bool) -> MonitorEndpoint {
+        let engine = &self.state.engine;
+        let names = engine.domain_names_at(address).into_iter();
         MonitorEndpoint {
-            address: address.to_string(),
-            port,
-            namespace: id.namespace.as_deref().map(str::to_owned),
-            name: Some(id.name.to_string()),
-            controller: endpoint.as_ref().and_then(controller),
-            labels: labels
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect(),
+            node: if is_of_host {
+                Some(self.own_node.clone())
+            } else {
+                engine.node_at(address)
+            },
+            names: names.take(MonitorEndpoint::MAX_NAMES).collect(),
             ..MonitorEndpoint::default()
         }
     }
 
-    /// A destination with the names of its address, and the Service that a packet sent to `original`, if its destination
-    /// was translated, was for.
-    pub(super) fn destination_endpoint(
-        &self,
-        (address, port): (IpAddr, Option<u16>),
-        original: Option<IpAddr>,
-        holder: Option<&AddressWorkload>,
-    ) -> MonitorEndpoint {
-        MonitorEndpoint {
-            service: self.addresses.service(original.unwrap_or(address)),
-            ..self.monitor_endpoint((address, port), holder)
-        }
+    /// The Service that a packet was sent to.
+    pub(super) fn service(&self, packet: &Packet) -> Option<Arc<ServiceRef>> {
+        let sent_to = packet.pre_dnat.map(|sent| sent.destination);
+        self.addresses
+            .service(sent_to.unwrap_or(packet.destination))
     }
 
     /// What an event says of a packet with this reason and this cause of its verdict.

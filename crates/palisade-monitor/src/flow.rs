@@ -8,7 +8,9 @@
 
 use super::event::PacketContext;
 use super::open_flows::flow_traffic;
-use palisade_api::{FlowIcmp, FlowRecord, FlowState, FlowTranslation, OriginalDestination};
+use palisade_api::{
+    FlowIcmp, FlowRecord, FlowState, FlowTranslation, MonitorEndpoint, OriginalDestination,
+};
 use palisade_dataplane::{FlowEvent, FlowPhase};
 use palisade_model::L4;
 use palisade_node::clock::rfc3339_micros;
@@ -58,9 +60,9 @@ impl PacketContext<'_> {
             .translated_source
             .map(|(address, port)| endpoint(address, ports.map(|_| port)));
         let is_translated = original_destination.is_some() || translated_source.is_some();
-        let [sender, receiver] =
-            [packet.source, packet.destination].map(|address| self.address_holder(address, at));
-        let [egress, ingress] = self.flow_decisions(packet, [&sender, &receiver], at);
+        let ends = [packet.source, packet.destination].map(|address| self.address_end(address, at));
+        let [egress, ingress] = self.flow_decisions(packet, &ends, at);
+        let [sender, receiver] = ends.map(|end| end.names.clone());
         FlowRecord {
             api_version: palisade_api::api_version(),
             state: match event.phase {
@@ -69,18 +71,20 @@ impl PacketContext<'_> {
             },
             began: began.map(rfc3339_micros),
             ended: ended.map(rfc3339_micros),
-            source: self.monitor_endpoint(
-                (packet.source, ports.map(|(port, _)| port)),
-                sender.as_ref(),
-            ),
-            destination: self.destination_endpoint(
-                (packet.destination, ports.map(|(_, port)| port)),
-                packet.pre_dnat.map(|sent| sent.destination),
-                receiver.as_ref(),
-            ),
-            translation: is_translated.then_some(FlowTranslation {
-                original_destination,
-                translated_source,
+            source: MonitorEndpoint {
+                port: ports.map(|(port, _)| port),
+                ..sender
+            },
+            destination: MonitorEndpoint {
+                port: ports.map(|(_, port)| port),
+                service: self.service(packet),
+                ..receiver
+            },
+            translation: is_translated.then(|| {
+                Box::new(FlowTranslation {
+                    original_destination,
+                    translated_source,
+                })
             }),
             protocol: packet.protocol.into(),
             icmp: match packet.l4 {

@@ -10,13 +10,13 @@
 
 use super::attribution::AuditAttribution;
 use super::decision_cache::EndCause;
-use super::event::{AddressWorkload, PacketContext};
+use super::end_cache::AddressEnd;
+use super::event::PacketContext;
 use palisade_api::{FlowDecision, FlowRecord, HostStage, MonitorEndpoint, PacketReason};
 use palisade_model::{Direction, PolicyStage, Str};
 use palisade_tables::{
     DirectionVerdict, Evaluation, Packet, PastTables, RuleId, Verdict, VerdictCause,
 };
-use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -32,6 +32,17 @@ enum EndKind {
     Host,
     /// Anything else.
     Outside,
+}
+
+impl EndKind {
+    fn of(end: &AddressEnd) -> Self {
+        let workload = end.workload.as_ref();
+        match workload.and_then(|workload| workload.interface.clone()) {
+            Some(interface) => EndKind::Workload(interface),
+            None if end.is_of_host => EndKind::Host,
+            None => EndKind::Outside,
+        }
+    }
 }
 
 /// How the present tables judge a flow that is open.
@@ -57,15 +68,6 @@ enum EndVerdict {
 }
 
 impl PacketContext<'_> {
-    fn end_kind(&self, address: IpAddr, holder: Option<&AddressWorkload>) -> EndKind {
-        let endpoint = holder.and_then(|holder| holder.endpoint.as_ref());
-        match endpoint.and_then(|endpoint| endpoint.interface.clone()) {
-            Some(interface) => EndKind::Workload(interface),
-            None if self.addresses.is_of_host(address) => EndKind::Host,
-            None => EndKind::Outside,
-        }
-    }
-
     /// The interfaces of this host to which a packet may come from an end, or by which it may leave for it.
     fn interfaces(&self, end: &EndKind) -> Vec<Str> {
         if let EndKind::Workload(interface) = end {
@@ -82,13 +84,10 @@ impl PacketContext<'_> {
     pub(super) fn flow_decisions(
         &self,
         first: &Packet,
-        [sender, receiver]: [&Option<AddressWorkload>; 2],
+        ends: &[Arc<AddressEnd>; 2],
         at: Duration,
     ) -> [Option<Arc<FlowDecision>>; 2] {
-        let ends = [
-            self.end_kind(first.source, sender.as_ref()),
-            self.end_kind(first.destination, receiver.as_ref()),
-        ];
+        let ends = ends.each_ref().map(|end| EndKind::of(end));
         for (tables, revision, stale) in self.state.states_at(at) {
             if let Some(decisions) = self.decisions_by(&tables, first, &ends, (revision, stale)) {
                 return decisions;
@@ -105,19 +104,14 @@ impl PacketContext<'_> {
         record: &FlowRecord,
         now: Duration,
     ) -> OpenFlowVerdict {
-        let holders = [first.source, first.destination].map(|end| self.address_holder(end, now));
-        let recorded = [&record.source, &record.destination];
-        let is_same = |(recorded, holder): (&MonitorEndpoint, &Option<AddressWorkload>)| {
-            is_end(recorded, holder.as_ref())
-        };
-        if !self.state.is_realised() || !recorded.into_iter().zip(&holders).all(is_same) {
+        let present = [first.source, first.destination].map(|end| self.address_end(end, now));
+        let mut ends = [&record.source, &record.destination]
+            .into_iter()
+            .zip(&present);
+        if !self.state.is_realised() || !ends.all(|(recorded, end)| is_end(recorded, end)) {
             return OpenFlowVerdict::Unknown;
         }
-        let [sender, receiver] = &holders;
-        let ends = [
-            self.end_kind(first.source, sender.as_ref()),
-            self.end_kind(first.destination, receiver.as_ref()),
-        ];
+        let ends = present.each_ref().map(|end| EndKind::of(end));
         let tables = PastTables::new(self.state.tables(), []);
         let revision = (self.state.realised_revision, false);
         match self.decisions_by(&tables, first, &ends, revision) {
@@ -208,14 +202,12 @@ impl PacketContext<'_> {
 }
 
 /// Whether the end of a flow is still who it was when the flow began.
-fn is_end(recorded: &MonitorEndpoint, holder: Option<&AddressWorkload>) -> bool {
+fn is_end(recorded: &MonitorEndpoint, end: &AddressEnd) -> bool {
     let Some(name) = &recorded.name else {
-        return holder.is_none();
+        return end.workload.is_none();
     };
-    holder.is_some_and(|holder| {
-        holder.endpoint.is_some()
-            && *name == *holder.id.name
-            && recorded.namespace.as_deref() == holder.id.namespace.as_deref()
+    (end.workload.as_ref()).is_some_and(|workload| {
+        workload.exists && *name == workload.id.name && recorded.namespace == workload.id.namespace
     })
 }
 

@@ -81,8 +81,8 @@ impl MonitorHub {
 
     /// Publishes a flow.
     pub(crate) fn publish_flow(&mut self, record: &Arc<FlowRecord>) {
-        let time = record.ended.as_ref().or(record.began.as_ref());
-        let time = time.cloned().unwrap_or_default();
+        let time = record.ended.as_deref().or(record.began.as_deref());
+        let time = time.unwrap_or_default();
         let mut line = None;
         self.subscribers.retain_mut(|reader| {
             if !matches_flow(&reader.query, record) {
@@ -91,7 +91,7 @@ impl MonitorHub {
             let line = line
                 .get_or_insert_with(|| encode_line(&MonitorLine::Flow(Arc::clone(record))))
                 .clone();
-            reader.send(line, 1, &time)
+            reader.send(line, 1, time)
         });
     }
 
@@ -166,10 +166,10 @@ mod tests {
 
     fn end(address: &str, name: Option<(&str, &str)>) -> MonitorEndpoint {
         MonitorEndpoint {
-            address: address.to_owned(),
+            address: address.into(),
             port: None,
-            namespace: name.map(|(namespace, _)| namespace.to_owned()),
-            name: name.map(|(_, name)| name.to_owned()),
+            namespace: name.map(|(namespace, _)| namespace.into()),
+            name: name.map(|(_, name)| name.into()),
             ..MonitorEndpoint::default()
         }
     }

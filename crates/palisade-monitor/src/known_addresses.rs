@@ -7,16 +7,16 @@ use palisade_api::ServiceRef;
 use palisade_model::{Object, ObjectKey, Service, Str, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-
-/// The name of a Service: namespace and name.
-type ServiceName = (Str, Str);
+use std::sync::Arc;
 
 /// Services by their addresses, and the addresses of this host.
 #[derive(Default)]
 pub(super) struct KnownAddresses {
-    addresses: BTreeMap<ServiceName, Vec<IpAddr>>,
-    services: BTreeMap<IpAddr, BTreeSet<ServiceName>>,
+    addresses: BTreeMap<Arc<ServiceRef>, Vec<IpAddr>>,
+    services: BTreeMap<IpAddr, BTreeSet<Arc<ServiceRef>>>,
     host: BTreeSet<IpAddr>,
+    /// How often those of this host changed.
+    host_version: u64,
 }
 
 impl KnownAddresses {
@@ -31,21 +31,30 @@ impl KnownAddresses {
                         addresses,
                         ..
                     } = service;
-                    self.set((namespace.clone(), name.clone()), addresses);
+                    self.set(namespace, name, addresses);
                 }
                 Update::Delete(ObjectKey::Service { namespace, name }) => {
-                    self.set((namespace.clone(), name.clone()), &[]);
+                    self.set(namespace, name, &[]);
                 }
                 Update::Upsert(_) | Update::Delete(_) => {}
             }
         }
     }
 
-    fn set(&mut self, service: ServiceName, addresses: &[IpAddr]) {
+    /// How often the addresses of this host changed: what was found at another number may be otherwise now.
+    pub(super) fn host_version(&self) -> u64 {
+        self.host_version
+    }
+
+    fn set(&mut self, namespace: &Str, name: &Str, addresses: &[IpAddr]) {
+        let service = ServiceRef {
+            namespace: namespace.clone(),
+            name: name.clone(),
+        };
         for address in self.addresses.remove(&service).unwrap_or_default() {
-            if let Some(names) = self.services.get_mut(&address) {
-                names.remove(&service);
-                if names.is_empty() {
+            if let Some(services) = self.services.get_mut(&address) {
+                services.remove(&service);
+                if services.is_empty() {
                     self.services.remove(&address);
                 }
             }
@@ -53,9 +62,10 @@ impl KnownAddresses {
         if addresses.is_empty() {
             return;
         }
+        let service = Arc::new(service);
         for address in addresses {
-            let names = self.services.entry(*address).or_default();
-            names.insert(service.clone());
+            let services = self.services.entry(*address).or_default();
+            services.insert(Arc::clone(&service));
         }
         self.addresses.insert(service, addresses.to_vec());
     }
@@ -63,6 +73,7 @@ impl KnownAddresses {
     /// Sets the addresses of this host.
     pub(super) fn set_host(&mut self, addresses: BTreeSet<IpAddr>) {
         self.host = addresses;
+        self.host_version += 1;
     }
 
     /// Whether an address is one of this host.
@@ -71,12 +82,8 @@ impl KnownAddresses {
     }
 
     /// The Service with an address.
-    pub(super) fn service(&self, address: IpAddr) -> Option<ServiceRef> {
-        let (namespace, name) = self.services.get(&address)?.last()?;
-        Some(ServiceRef {
-            namespace: namespace.to_string(),
-            name: name.to_string(),
-        })
+    pub(super) fn service(&self, address: IpAddr) -> Option<Arc<ServiceRef>> {
+        self.services.get(&address)?.last().cloned()
     }
 }
 
@@ -104,7 +111,9 @@ mod tests {
         );
         let mut services = KnownAddresses::default();
         let name = |services: &KnownAddresses, address| {
-            services.service(address).map(|service| service.name)
+            services
+                .service(address)
+                .map(|service| service.name.clone())
         };
         services.observe(&[service("db", &[first, second])]);
         assert_eq!(name(&services, first).as_deref(), Some("db"));

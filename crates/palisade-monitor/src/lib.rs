@@ -12,6 +12,7 @@
 
 pub mod attribution;
 mod decision_cache;
+mod end_cache;
 mod event;
 mod flow;
 mod flow_decision;
@@ -23,6 +24,7 @@ pub mod packet_queue;
 
 use attribution::{AttributionError, PacketAttribution, ReportedPacket};
 use decision_cache::DecisionCache;
+use end_cache::EndCache;
 use event::{PacketCause, PacketContext};
 use hub::MonitorHub;
 use known_addresses::KnownAddresses;
@@ -57,6 +59,7 @@ pub struct SharedMonitor {
     own_node: Str,
     addresses: Arc<RwLock<KnownAddresses>>,
     decisions: Arc<DecisionCache>,
+    ends: Arc<EndCache>,
     monitor: Arc<Mutex<Monitor>>,
 }
 
@@ -75,6 +78,7 @@ impl SharedMonitor {
             own_node,
             addresses: Arc::default(),
             decisions: Arc::default(),
+            ends: Arc::default(),
             monitor: Arc::new(Mutex::new(Monitor::new(rate, clock, recent))),
         }
     }
@@ -109,6 +113,7 @@ impl SharedMonitor {
             addresses,
             own_node: &self.own_node,
             decisions: &self.decisions,
+            ends: &self.ends,
         }
     }
 
@@ -288,9 +293,11 @@ impl Monitor {
     }
 
     fn publish_flows(&mut self, records: Vec<Arc<FlowRecord>>, now: Duration) {
-        for record in records {
-            self.hub.publish_flow(&record);
-            self.keep(now, || MonitorLine::Flow(record));
+        for record in &records {
+            self.hub.publish_flow(record);
+        }
+        if let Some(recent) = &self.recent {
+            recent.extend(now, records.into_iter().map(MonitorLine::Flow));
         }
     }
 

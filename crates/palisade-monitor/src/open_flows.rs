@@ -285,7 +285,7 @@ pub(super) fn flow_traffic([sent, received]: [CounterValue; 2]) -> FlowTraffic {
 mod tests {
     use super::*;
     use palisade_api::{MonitorEndpoint, ProtocolName};
-    use palisade_model::{L4, Protocol};
+    use palisade_model::{L4, Protocol, Str};
     use palisade_tables::Packet;
 
     const NOW: Duration = Duration::from_secs(100);
@@ -317,7 +317,7 @@ mod tests {
     /// A record that names its flow by the port of its source.
     fn record(number: u32, state: FlowState) -> FlowRecord {
         FlowRecord {
-            api_version: String::new(),
+            api_version: Str::default(),
             state,
             began: Some("T0".to_owned()),
             ended: None,

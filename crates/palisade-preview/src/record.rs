@@ -41,6 +41,23 @@ pub(crate) struct FlowKey {
     pub(crate) is_from_own_node: bool,
 }
 
+/// An entry of a list: a flow of one node and one time.
+pub(crate) struct FlowEntry<'a> {
+    pub(crate) source: EndId,
+    pub(crate) destination: EndId,
+    /// The node that recorded it.
+    pub(crate) node: &'a str,
+    pub(crate) protocol: ProtocolName,
+    pub(crate) port: Option<u16>,
+    pub(crate) icmp: Option<FlowIcmp>,
+    pub(crate) verdict: MonitorVerdict,
+    /// Whether it was judged where it came from.
+    pub(crate) has_egress: bool,
+    pub(crate) first: &'a str,
+    pub(crate) last: &'a str,
+    pub(crate) count: u64,
+}
+
 /// All entries of one flow.
 #[derive(Clone, Debug)]
 pub(crate) struct FlowTotal {
@@ -93,29 +110,44 @@ impl Record {
         let lost = self.lost.entry(list.node.clone()).or_default();
         *lost = list.lost.max(*lost);
         for flow in list.flows {
-            self.add_flow_since(flow, &list.node, since);
+            if since.is_none_or(|since| flow.last.as_str() >= since) {
+                self.add_flow(flow, &list.node);
+            }
         }
         self.nodes.insert(list.node);
     }
 
-    /// Adds a flow that a node recorded, if it was seen at or after `since`.
-    pub(crate) fn add_flow_since(&mut self, flow: RecordedFlow, node: &str, since: Option<&str>) {
-        if since.is_none_or(|since| flow.last.as_str() >= since) {
-            self.add_flow(flow, node);
-        }
+    fn add_flow(&mut self, flow: RecordedFlow, node: &str) {
+        let (source, destination) = (self.intern(flow.source), self.intern(flow.destination));
+        self.add_entry(&FlowEntry {
+            source,
+            destination,
+            node,
+            protocol: flow.protocol,
+            port: flow.port,
+            icmp: flow.icmp,
+            verdict: flow.verdict,
+            has_egress: flow.egress.is_some(),
+            first: &flow.first,
+            last: &flow.last,
+            count: flow.count,
+        });
     }
 
-    fn add_flow(&mut self, flow: RecordedFlow, node: &str) {
+    /// Adds an entry.
+    pub(crate) fn add_entry(&mut self, flow: &FlowEntry<'_>) {
         self.entries += 1;
         let header = match (flow.port, flow.icmp) {
             (Some(port), _) => RecordedHeader::Port(port),
             (None, Some(icmp)) => RecordedHeader::Icmp(icmp.kind, icmp.code),
             (None, None) => RecordedHeader::Absent,
         };
-        let is_from_own_node = flow.source.node.as_deref() == Some(node);
+        let source = self.ends.get(flow.source as usize);
+        let source_node = source.and_then(|end| end.node.as_deref());
+        let is_from_own_node = source_node == Some(flow.node);
         let key = FlowKey {
-            source: self.intern(flow.source),
-            destination: self.intern(flow.destination),
+            source: flow.source,
+            destination: flow.destination,
             protocol: protocol_of(flow.protocol),
             header,
             is_allowed: flow.verdict == MonitorVerdict::Allowed,
@@ -129,8 +161,8 @@ impl Record {
                     key,
                     at_source: 0,
                     at_destination: 0,
-                    first: flow.first.clone(),
-                    last: flow.last.clone(),
+                    first: flow.first.to_owned(),
+                    last: flow.last.to_owned(),
                 });
                 to_u32(self.flows.len() - 1)
             }
@@ -138,20 +170,22 @@ impl Record {
         let Some(total) = self.flows.get_mut(index as usize) else {
             return;
         };
-        let counter = match flow.egress {
-            Some(_) => &mut total.at_source,
-            None => &mut total.at_destination,
+        let counter = if flow.has_egress {
+            &mut total.at_source
+        } else {
+            &mut total.at_destination
         };
         *counter = counter.saturating_add(flow.count);
-        if flow.first < total.first {
-            total.first = flow.first;
+        if *flow.first < *total.first {
+            flow.first.clone_into(&mut total.first);
         }
-        if flow.last > total.last {
-            total.last = flow.last;
+        if *flow.last > *total.last {
+            flow.last.clone_into(&mut total.last);
         }
     }
 
-    fn intern(&mut self, mut end: RecordedEnd) -> EndId {
+    /// The number of an end.
+    pub(crate) fn intern(&mut self, mut end: RecordedEnd) -> EndId {
         // Policy judges behind the Service.
         end.service = None;
         if end.names.len() > 1 {

@@ -15,7 +15,8 @@ use crate::widening::{SuggestedWorkload, find_widened};
 use crate::workload_labels::{LabelMap, common_labels, distinguishing_labels, is_stable};
 use palisade_analysis::ControllerIndex;
 use palisade_api::{
-    EndName, FlowSummary, RecordedEnd, RefusedWorkload, SuggestionReport, UnjudgedFlow,
+    ControllerRef, EndName, FlowSummary, RecordedEnd, RefusedWorkload, SuggestionReport,
+    UnjudgedFlow,
 };
 use palisade_convert::{TargetDialect, lower_written};
 use palisade_model::{
@@ -135,7 +136,10 @@ struct SuggestionBuilder<'a> {
 fn workload_name(end: &RecordedEnd) -> Option<WorkloadName> {
     let namespace = end.namespace.clone()?;
     Some(match (&end.controller, &end.name) {
-        (Some(controller), _) => (namespace, controller.name.clone(), controller.kind.clone()),
+        (Some(controller), _) => {
+            let ControllerRef { kind, name } = controller;
+            (namespace, name.to_string(), kind.to_string())
+        }
         (None, name) => (namespace, name.clone()?, "Pod".to_owned()),
     })
 }

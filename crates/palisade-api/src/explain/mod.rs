@@ -5,7 +5,7 @@ mod text;
 
 use crate::object::named_enum;
 use crate::{IpFamily, ObjectRef, ProtocolName};
-use palisade_model::{Action, Direction, Encapsulation, PolicyStage, TierDefault};
+use palisade_model::{Action, Direction, Encapsulation, PolicyStage, Str, TierDefault};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -53,7 +53,7 @@ pub struct ExplainQuery {
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// The version of this format.
-    pub api_version: String,
+    pub api_version: Str,
     /// The result; if there are several, the first that denies.
     #[serde(flatten)]
     pub case: FlowReport,

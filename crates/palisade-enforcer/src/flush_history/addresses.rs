@@ -48,6 +48,11 @@ impl AddressHistory {
         holders.find(|(_, until)| at <= *until).map(|(id, _)| id)
     }
 
+    /// Whether an endpoint released an address a short time ago.
+    pub(super) fn was_released(&self, address: IpAddr) -> bool {
+        self.holders.contains_key(&address)
+    }
+
     /// The last holder of an address.
     pub(super) fn last_holder(&self, address: IpAddr) -> Option<&EndpointId> {
         Some(&self.holders.get(&address)?.back()?.0)

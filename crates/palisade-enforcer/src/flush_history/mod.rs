@@ -102,6 +102,11 @@ impl FlushHistory {
         self.tables.states_at(now, revision, at)
     }
 
+    /// Whether the holder of an address depends on the time.
+    pub(crate) fn was_released(&self, address: IpAddr) -> bool {
+        self.addresses.was_released(address)
+    }
+
     /// The holder of an address at a time: of those that released it since, else the present one, else
     /// the last one.
     pub(crate) fn address_holder(

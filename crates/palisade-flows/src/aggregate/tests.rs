@@ -9,7 +9,7 @@ const BEGIN: Duration = Duration::from_secs(1_790_000_100);
 fn end(address: [u8; 4], port: u16) -> MonitorEndpoint {
     let [a, b, c, d] = address;
     MonitorEndpoint {
-        address: format!("{a}.{b}.{c}.{d}"),
+        address: format!("{a}.{b}.{c}.{d}").into(),
         port: Some(port),
         ..MonitorEndpoint::default()
     }
@@ -23,8 +23,8 @@ fn flow(state: FlowState, source: MonitorEndpoint, port: u16) -> MonitorLine {
         ended: None,
         source,
         destination: MonitorEndpoint {
-            namespace: Some("shop".to_owned()),
-            name: Some("web".to_owned()),
+            namespace: Some("shop".into()),
+            name: Some("web".into()),
             ..end([10, 0, 0, 1], port)
         },
         translation: None,

@@ -39,25 +39,24 @@ fn end(dice: &mut SmallRng) -> (MonitorEndpoint, RecordedEnd) {
         0 => {
             let namespace = text(["shop", "default"][pod % 2].to_owned());
             let controller = (pod > 0).then(|| ControllerRef {
-                kind: "Deployment".to_owned(),
-                name: format!("web{}", pod / 2),
+                kind: "Deployment".into(),
+                name: format!("web{}", pod / 2).into(),
             });
             let name = format!("web{pod}-{}", dice.random_range(0..9));
-            let hash = ("pod-template-hash".to_owned(), name.clone());
-            let app = ("app".to_owned(), "web".to_owned());
+            let labels = [("app", "web"), ("pod-template-hash", &*name)];
             let end = MonitorEndpoint {
-                address: format!("10.0.0.{}", dice.random_range(1..200)),
-                namespace: namespace.clone(),
-                name: Some(name.clone()),
-                controller: controller.clone(),
-                labels: [app.clone(), hash].into(),
+                address: format!("10.0.0.{}", dice.random_range(1..200)).into(),
+                namespace: namespace.as_deref().map(Into::into),
+                name: Some((&*name).into()),
+                controller: controller.clone().map(Arc::new),
+                labels: Arc::new(labels.map(|(key, value)| (key.into(), value.into())).into()),
                 ..MonitorEndpoint::default()
             };
             let recorded = RecordedEnd {
                 namespace,
                 name: controller.is_none().then_some(name),
                 controller,
-                labels: [app].into(),
+                labels: [("app".to_owned(), "web".to_owned())].into(),
                 ..RecordedEnd::default()
             };
             (end, recorded)
@@ -66,8 +65,8 @@ fn end(dice: &mut SmallRng) -> (MonitorEndpoint, RecordedEnd) {
             let address = format!("192.0.2.{pod}");
             let names = (kind == 1).then(|| format!("{pod}.example"));
             let end = MonitorEndpoint {
-                address: address.clone(),
-                names: names.iter().cloned().collect(),
+                address: (&*address).into(),
+                names: names.iter().map(|name| name.into()).collect(),
                 ..MonitorEndpoint::default()
             };
             let recorded = RecordedEnd {
@@ -102,10 +101,10 @@ fn flow(dice: &mut SmallRng, number: u16) -> (FlowRecord, RecordedFlow) {
     source.port = (!is_icmp).then_some(number);
     if is_icmp {
         // One echo at a time between two addresses.
-        source.address = format!("198.51.{}.{}", number / 256, number % 256);
+        source.address = format!("198.51.{}.{}", number / 256, number % 256).into();
     }
     let recorded_source = RecordedEnd {
-        address: recorded_source.address.map(|_| source.address.clone()),
+        address: recorded_source.address.map(|_| source.address.to_string()),
         ..recorded_source
     };
     destination.port = port;

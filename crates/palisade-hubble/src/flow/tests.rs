@@ -34,10 +34,10 @@ fn flows(content: MonitorLine) -> Vec<Flow> {
 
 fn end(address: &str, name: Option<&str>) -> MonitorEndpoint {
     MonitorEndpoint {
-        address: address.to_owned(),
+        address: address.into(),
         port: Some(80),
-        namespace: name.map(|_| "shop".to_owned()),
-        name: name.map(str::to_owned),
+        namespace: name.map(|_| "shop".into()),
+        name: name.map(Into::into),
         ..MonitorEndpoint::default()
     }
 }
@@ -230,22 +230,31 @@ fn a_logged_packet_is_a_policy_verdict() {
 #[test]
 fn a_flow_begins_at_each_end_that_is_judged_here() {
     let mut began = record(FlowState::Began);
-    began.source.controller = Some(ControllerRef {
-        kind: "Deployment".to_owned(),
-        name: "web".to_owned(),
-    });
-    began.source.names = vec!["a.example".to_owned()];
-    began.destination.service = Some(ServiceRef {
-        namespace: "shop".to_owned(),
-        name: "db".to_owned(),
-    });
-    began.translation = Some(FlowTranslation {
-        original_destination: None,
-        translated_source: Some(OriginalDestination {
-            address: "192.0.2.1".parse().unwrap(),
-            port: Some(7),
-        }),
-    });
+    began.source.controller = Some(
+        ControllerRef {
+            kind: "Deployment".into(),
+            name: "web".into(),
+        }
+        .into(),
+    );
+    began.source.names = vec!["a.example".into()];
+    began.destination.service = Some(
+        ServiceRef {
+            namespace: "shop".into(),
+            name: "db".into(),
+        }
+        .into(),
+    );
+    began.translation = Some(
+        FlowTranslation {
+            original_destination: None,
+            translated_source: Some(OriginalDestination {
+                address: "192.0.2.1".parse().unwrap(),
+                port: Some(7),
+            }),
+        }
+        .into(),
+    );
     began.egress = Some(Arc::new(decision("out")));
     let one = record_flows(began.clone());
     assert_eq!(one.len(), 1);
@@ -420,23 +429,29 @@ fn the_extension_has_the_words_of_the_monitor() {
 #[test]
 fn a_client_has_the_lines_that_flows_were_made_of() {
     let web = || MonitorEndpoint {
-        labels: [("app".to_owned(), "web".to_owned())].into(),
-        controller: Some(ControllerRef {
-            kind: "Deployment".to_owned(),
-            name: "web".to_owned(),
-        }),
+        labels: Arc::new([("app".into(), "web".into())].into()),
+        controller: Some(
+            ControllerRef {
+                kind: "Deployment".into(),
+                name: "web".into(),
+            }
+            .into(),
+        ),
         ..end("10.0.0.1", Some("web"))
     };
     let outside = || MonitorEndpoint {
-        names: vec!["example.com".to_owned()],
-        service: Some(ServiceRef {
-            namespace: "shop".to_owned(),
-            name: "api".to_owned(),
-        }),
+        names: vec!["example.com".into()],
+        service: Some(
+            ServiceRef {
+                namespace: "shop".into(),
+                name: "api".into(),
+            }
+            .into(),
+        ),
         ..end("2001:db8::1", None)
     };
     let host = || MonitorEndpoint {
-        node: Some("n1".to_owned()),
+        node: Some("n1".into()),
         ..end("192.0.2.1", None)
     };
     let time = || "2025-11-29T15:00:00.000005Z".to_owned();
@@ -478,13 +493,16 @@ fn a_client_has_the_lines_that_flows_were_made_of() {
         egress: Some(Arc::new(decision("out"))),
         ingress: Some(Arc::new(decision("in"))),
         ended: Some(time()),
-        translation: Some(FlowTranslation {
-            original_destination: Some(OriginalDestination {
-                address: "10.96.0.1".parse().unwrap(),
-                port: Some(80),
-            }),
-            translated_source: None,
-        }),
+        translation: Some(
+            FlowTranslation {
+                original_destination: Some(OriginalDestination {
+                    address: "10.96.0.1".parse().unwrap(),
+                    port: Some(80),
+                }),
+                translated_source: None,
+            }
+            .into(),
+        ),
         destination: outside(),
         ..record(FlowState::Ended)
     };

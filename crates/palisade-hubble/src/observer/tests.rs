@@ -36,10 +36,10 @@ fn service(capacity: usize) -> HubbleService {
 /// A line with one flow, to a port.
 fn line(port: u16, namespace: &str) -> MonitorLine {
     let end = |port| MonitorEndpoint {
-        address: "10.0.0.1".to_owned(),
+        address: "10.0.0.1".into(),
         port: Some(port),
-        namespace: Some(namespace.to_owned()),
-        name: Some("web".to_owned()),
+        namespace: Some(namespace.into()),
+        name: Some("web".into()),
         ..MonitorEndpoint::default()
     };
     MonitorLine::Flow(Arc::new(FlowRecord {

@@ -6,7 +6,7 @@ use palisade_api::{
     OriginalDestination, PacketAudit, PacketEvent, PacketReason, ProtocolName, ServiceRef,
     api_version,
 };
-use palisade_model::{Action, Direction};
+use palisade_model::{Action, Direction, Str};
 use std::sync::Arc;
 
 /// How many lines there are.
@@ -168,29 +168,36 @@ fn base(number: usize, (source, destination, protocol, port): Pair) -> Shown {
 }
 
 fn end(end: End, port: u16, service: &str) -> MonitorEndpoint {
-    let text = |text: &str| text.to_owned();
+    let text = Str::from;
     MonitorEndpoint {
         address: text(end.address),
         port: (port != 0).then_some(port),
         namespace: end.pod.map(|(namespace, _)| text(namespace)),
         name: end.pod.map(|(_, name)| text(name)),
-        controller: end.workload.map(|(kind, name)| ControllerRef {
-            kind: text(kind),
-            name: text(name),
+        controller: end.workload.map(|(kind, name)| {
+            ControllerRef {
+                kind: text(kind),
+                name: text(name),
+            }
+            .into()
         }),
-        labels: end
-            .pod
-            .iter()
-            .map(|_| (text("app"), text(end.app)))
-            .collect(),
+        labels: Arc::new(
+            end.pod
+                .iter()
+                .map(|_| (text("app"), text(end.app)))
+                .collect(),
+        ),
         node: end.node.map(text),
         names: Some(text(end.domain))
             .filter(|name| !name.is_empty())
             .into_iter()
             .collect(),
-        service: (!service.is_empty()).then(|| ServiceRef {
-            namespace: text("shop"),
-            name: text(service),
+        service: (!service.is_empty()).then(|| {
+            ServiceRef {
+                namespace: text("shop"),
+                name: text(service),
+            }
+            .into()
         }),
     }
 }
@@ -244,12 +251,15 @@ fn began(number: usize, pair: Pair, audited: bool) -> (MonitorLine, Vec<Shown>) 
         base.xlated = "192.168.0.1";
     }
     let mut record = record(&base, FlowState::Began);
-    record.translation = (!base.xlated.is_empty()).then(|| FlowTranslation {
-        original_destination: None,
-        translated_source: Some(OriginalDestination {
-            address: base.xlated.parse().unwrap(),
-            port: Some(40_000),
-        }),
+    record.translation = (!base.xlated.is_empty()).then(|| {
+        FlowTranslation {
+            original_destination: None,
+            translated_source: Some(OriginalDestination {
+                address: base.xlated.parse().unwrap(),
+                port: Some(40_000),
+            }),
+        }
+        .into()
     });
     let audit = audited.then(|| PacketAudit {
         verdict: MonitorVerdict::Denied,

@@ -47,7 +47,7 @@ fn agent_events() -> RecentLines<AgentEvent> {
     };
     let endpoint = || EndpointEvent {
         id: object(ObjectKind::new("", "Pod"), "web"),
-        labels: [("app".to_owned(), "web".to_owned())].into(),
+        labels: Arc::new([("app".into(), "web".into())].into()),
     };
     let events = RecentLines::new(16);
     for event in [

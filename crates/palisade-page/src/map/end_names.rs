@@ -24,8 +24,8 @@ impl BoxName {
         match (&end.namespace, &end.controller, &end.node) {
             (Some(namespace), Some(controller), _) => BoxName::Controller(
                 namespace.clone(),
-                controller.kind.clone(),
-                controller.name.clone(),
+                controller.kind.to_string(),
+                controller.name.to_string(),
             ),
             (Some(namespace), None, _) => BoxName::Workload(namespace.clone(), name()),
             (None, _, Some(node)) => BoxName::Node(node.clone()),

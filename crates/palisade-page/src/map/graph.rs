@@ -317,7 +317,7 @@ fn draw(
         });
     let drawn_groups = groups.iter().zip(&layout.groups);
     WorkloadMap {
-        api_version: palisade_api::api_version(),
+        api_version: palisade_api::api_version().into(),
         node: list.node.clone(),
         since: list.since.clone(),
         lost: list.lost,

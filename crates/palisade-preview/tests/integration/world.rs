@@ -102,8 +102,8 @@ pub(crate) fn record_end(state: &State, address: IpAddr) -> (RecordedEnd, PlainE
             namespace: pod.id.namespace.as_ref().map(ToString::to_string),
             name: owner.is_none().then(|| pod.id.name.to_string()),
             controller: owner.map(|owner| ControllerRef {
-                kind: owner.kind.to_string(),
-                name: owner.name.to_string(),
+                kind: owner.kind.clone(),
+                name: owner.name.clone(),
             }),
             labels: labels
                 .map(|(k, v)| (k.to_string(), v.to_string()))

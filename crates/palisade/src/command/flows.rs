@@ -143,11 +143,11 @@ fn notes_text(list: &RecordedFlowList) -> String {
 }
 
 fn end_text(end: &RecordedEnd) -> String {
-    let controller = end.controller.as_ref().map(|controller| &controller.name);
-    if let Some(name) = controller.or(end.name.as_ref()) {
+    let controller = end.controller.as_ref().map(|controller| &*controller.name);
+    if let Some(name) = controller.or(end.name.as_deref()) {
         return match &end.namespace {
             Some(namespace) => format!("{namespace}/{name}"),
-            None => name.clone(),
+            None => name.to_owned(),
         };
     }
     let address = end.address.as_deref();

@@ -214,14 +214,14 @@ fn endpoint_text(end: &MonitorEndpoint) -> String {
         (None, Some(name)) => format!("{name} ({})", end.address),
         (_, None) => match (&end.node, &end.names[..]) {
             (Some(node), _) => format!("node {node} ({})", end.address),
-            (None, []) => end.address.clone(),
+            (None, []) => end.address.to_string(),
             (None, names) => format!("{} ({})", names.join(", "), end.address),
         },
     };
     if let Some(port) = end.port {
         out.push_str(&format!(" port {port}"));
     }
-    if let Some(ServiceRef { namespace, name }) = &end.service {
+    if let Some(ServiceRef { namespace, name }) = end.service.as_deref() {
         out.push_str(&format!(" of Service {namespace}/{name}"));
     }
     out
@@ -286,10 +286,10 @@ mod tests {
     #[test]
     fn flows_read_well() {
         let end = |address: &str, port| MonitorEndpoint {
-            address: address.to_owned(),
+            address: address.into(),
             port: Some(port),
-            namespace: Some("shop".to_owned()),
-            name: Some("x".to_owned()),
+            namespace: Some("shop".into()),
+            name: Some("x".into()),
             ..MonitorEndpoint::default()
         };
         let sent = |address: [u8; 4], port| OriginalDestination {
@@ -337,10 +337,13 @@ mod tests {
         );
         flow.state = FlowState::Ended;
         flow.ended = Some("T2".to_owned());
-        flow.translation = Some(FlowTranslation {
-            original_destination: Some(sent([10, 96, 0, 1], 80)),
-            translated_source: Some(sent([192, 0, 2, 1], 61_000)),
-        });
+        flow.translation = Some(
+            FlowTranslation {
+                original_destination: Some(sent([10, 96, 0, 1], 80)),
+                translated_source: Some(sent([192, 0, 2, 1], 61_000)),
+            }
+            .into(),
+        );
         flow.egress = Some(Arc::new(decision(PacketReason::Unknown, None)));
         flow.ingress = Some(Arc::new(FlowDecision {
             stale: true,
@@ -364,10 +367,10 @@ mod tests {
     #[test]
     fn lines_read_well() {
         let end = |address: &str, port, name: Option<&str>| MonitorEndpoint {
-            address: address.to_owned(),
+            address: address.into(),
             port,
-            namespace: name.map(|_| "shop".to_owned()),
-            name: name.map(str::to_owned),
+            namespace: name.map(|_| "shop".into()),
+            name: name.map(Into::into),
             ..MonitorEndpoint::default()
         };
         let policy = ObjectRef {

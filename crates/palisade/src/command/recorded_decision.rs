@@ -62,8 +62,8 @@ pub(super) mod samples {
         RecordedEnd {
             namespace: text("shop"),
             controller: Some(ControllerRef {
-                kind: "Deployment".to_owned(),
-                name: name.to_owned(),
+                kind: "Deployment".into(),
+                name: name.into(),
             }),
             labels: [("app".to_owned(), name.to_owned())].into(),
             ..RecordedEnd::default()
@@ -81,8 +81,8 @@ pub(super) mod samples {
             source: workload("web"),
             destination: RecordedEnd {
                 service: Some(ServiceRef {
-                    namespace: "shop".to_owned(),
-                    name: "db".to_owned(),
+                    namespace: "shop".into(),
+                    name: "db".into(),
                 }),
                 ..workload("db")
             },

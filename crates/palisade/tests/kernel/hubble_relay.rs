@@ -1,6 +1,6 @@
 //! Cilium's own relay before two agents, each on a host of its own: it learns of both from one of them, which has them
-//! from Node objects, and shows what really passes and is denied on both, over mutual TLS; and what happens when one is
-//! gone.
+//! from Node objects, and shows what really passes and is denied on both, to Hubble's command and to our page, all over
+//! mutual TLS; and what happens when one is gone.
 
 use crate::agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
 use crate::agent::{Agent, ip};
@@ -23,8 +23,9 @@ const HOSTS: [[&str; 2]; 2] = [["10.78.0.1", "fd78::1"], ["10.78.0.2", "fd78::2"
 const SERVED: [&str; 2] = ["10.78.0.1:4244", "[fd78::2]:4244"];
 /// Where db can be reached on each node, so that nobody takes the flows of one for those of the other.
 const PORTS: [u16; 2] = [8080, 9090];
-/// Where the relay serves, on the first host.
+/// Where the relay serves, on the first host, and the name in its certificate.
 const RELAY: &str = "127.0.0.1:4245";
+const RELAY_NAME: &str = "relay.example";
 
 /// Two agents that know each other.
 struct Pair {
@@ -82,6 +83,8 @@ impl Pair {
         // As Cilium's own certificates for the servers of a cluster.
         identity("server", &["*.default.hubble-grpc.cilium.io"]);
         identity("relay", &[]);
+        identity("relay-server", &[RELAY_NAME]);
+        identity("viewer", &[]);
         let labs = ["relay1", "relay2"].map(|name| Lab::new(name).unwrap());
         join_hosts(&labs);
         let certificates = dir.path().join("server");
@@ -116,16 +119,13 @@ impl Pair {
     /// Starts the relay on the first host; all that it is told is where one agent serves.
     fn start_relay(&self) -> Relay {
         let mut command = Command::new(&self.programs[1]);
-        let file = |name: &str| {
-            self.dir
-                .path()
-                .join("relay")
-                .join(name)
-                .display()
-                .to_string()
-        };
+        let file = |name: &str| self.file("relay", name);
+        let own = |name: &str| self.file("relay-server", name);
         command
-            .args(["serve", "--gops=false", "--disable-server-tls"])
+            .args(["serve", "--gops=false"])
+            .arg(format!("--tls-relay-server-cert-file={}", own("tls.crt")))
+            .arg(format!("--tls-relay-server-key-file={}", own("tls.key")))
+            .arg(format!("--tls-relay-client-ca-files={}", own("ca.crt")))
             .args([
                 "--listen-address",
                 RELAY,
@@ -145,6 +145,12 @@ impl Pair {
         Relay(started.unwrap())
     }
 
+    /// A file of an identity.
+    fn file(&self, identity: &str, name: &str) -> String {
+        let file = self.dir.path().join(identity).join(name);
+        file.display().to_string()
+    }
+
     fn relay_log(&self) -> PathBuf {
         self.dir.path().join("relay.log")
     }
@@ -154,7 +160,10 @@ impl Pair {
         let mut command = Command::new(&self.programs[0]);
         command
             .args(arguments)
-            .args(["--server", RELAY])
+            .args(["--server", RELAY, "--tls", "--tls-server-name", RELAY_NAME])
+            .args(["--tls-ca-cert-files", &self.file("viewer", "ca.crt")])
+            .args(["--tls-client-cert-file", &self.file("viewer", "tls.crt")])
+            .args(["--tls-client-key-file", &self.file("viewer", "tls.key")])
             .env("HOME", "/nonexistent")
             .stdin(Stdio::null());
         let lab = &self.shops[0].lab;
@@ -262,9 +271,28 @@ impl RelayedFlow {
 }
 
 /// The page of the relay has the flows of both nodes, and says what it does not have.
-fn assert_page_of_relay(shop: &Shop) {
+fn assert_page_of_relay(pair: &Pair) {
     const PAGE: &str = "127.0.0.1:8089";
-    let _page = PageCommand::start(shop, PAGE, &["--relay", RELAY]);
+    let shop = &pair.shops[0];
+    let identity = pair.dir.path().join("viewer");
+    let identity = identity.to_str().unwrap();
+    // Without a certificate, or with another name, the relay or the page refuses.
+    let wrong = [
+        &[][..],
+        &[
+            "--relay-tls-dir",
+            identity,
+            "--relay-tls-name",
+            "other.example",
+        ],
+    ];
+    for more in wrong {
+        let _page = PageCommand::start(shop, PAGE, &[&["--relay", RELAY], more].concat());
+        let (head, body) = get(shop, PAGE, "/v1/status");
+        assert!(!head.contains(" 200 "), "{more:?}: {head}{body}");
+    }
+    let right = ["--relay-tls-dir", identity, "--relay-tls-name", RELAY_NAME];
+    let _page = PageCommand::start(shop, PAGE, &[&["--relay", RELAY], &right[..]].concat());
     let ask = |path: &str| -> (String, Value) {
         let (head, body) = get(shop, PAGE, path);
         let body = serde_json::from_str(&body);
@@ -362,7 +390,7 @@ fn the_relay_shows_the_flows_of_two_agents_and_that_one_is_gone() {
         printed.contains("Connected Nodes: 2/2")
     });
 
-    assert_page_of_relay(&pair.shops[0]);
+    assert_page_of_relay(&pair);
 
     // One is gone: the relay says which, and goes on with the other.
     pair.shops[1].agent.terminate();
