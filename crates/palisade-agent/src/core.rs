@@ -12,7 +12,7 @@ use crate::dns_proxy::rule_set_path;
 use crate::flow_outputs::FlowOutputs;
 use crate::reload::{ConfigListener, reread_config};
 use crate::subsystems::{name_manager, subsystems, workload_sections, workloads};
-use palisade_api::{BootstrapStage, CniAttachment, CniResponse, SubsystemPlan};
+use palisade_api::{BootstrapStage, CniAttachment, CniResponse, FastPathReport, SubsystemPlan};
 use palisade_config::Config;
 use palisade_dataplane::Dataplane;
 use palisade_effective::{Diagnostic, EffectiveReport, HostNetworkChange};
@@ -230,6 +230,7 @@ impl Core {
             startup: StartupRecord {
                 since: clock.wall(),
                 stages: Vec::new(),
+                fast_path: None,
             },
             clock,
             sources: SourceStates {
@@ -261,8 +262,9 @@ impl Core {
         Ok(())
     }
 
-    /// Adds stages of the start that the status shows.
-    pub fn add_startup_stages(&mut self, stages: Vec<BootstrapStage>) {
+    /// Sets what the status shows of the start: whether the host could run the fast path, and the stages.
+    pub fn set_startup(&mut self, fast_path: FastPathReport, stages: Vec<BootstrapStage>) {
+        self.startup.fast_path = Some(fast_path);
         self.startup.stages.extend(stages);
     }
 

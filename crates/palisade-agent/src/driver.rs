@@ -1,6 +1,8 @@
 //! The drivers that there are, each with its name and how it is opened. No other file of the agent knows them, or which
 //! one enforces.
 
+use palisade_api::{FastPathReport, MissingFeatureReport};
+use palisade_bpf::FastPathSupport;
 use palisade_config::{
     Config, DnsConfig, HostConfig, NftablesConfig, PolicyConfig, WorkloadsConfig,
 };
@@ -36,6 +38,21 @@ fn enforcing_driver(_: &Config) -> &'static str {
 /// If it cannot be used with this kernel or configuration.
 pub fn open_enforcing_driver(config: &Config) -> Result<Box<dyn Dataplane>, DriverError> {
     open_driver(enforcing_driver(config), config)
+}
+
+/// Whether this host could run the fast path.
+pub(crate) fn fast_path_report() -> FastPathReport {
+    let support = FastPathSupport::probe();
+    let missing = support.missing.iter();
+    FastPathReport {
+        possible: support.is_complete(),
+        missing: missing
+            .map(|missing| MissingFeatureReport {
+                feature: missing.feature.to_owned(),
+                reason: missing.reason.clone(),
+            })
+            .collect(),
+    }
 }
 
 /// The bit of the packet mark that says, between the hooks that a packet passes, that a policy for untracked

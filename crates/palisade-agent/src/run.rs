@@ -10,7 +10,7 @@
 use crate::cluster_status::write_cluster_status;
 use crate::core::{Core, CoreEvent, CoreParts};
 use crate::core_queue::{CoreHandle, run_core};
-use crate::driver::open_enforcing_driver;
+use crate::driver::{fast_path_report, open_enforcing_driver};
 use crate::flow_recording::start_recording;
 use crate::http::admission::AdmissionControl;
 use crate::http::sockets::ApiSockets;
@@ -97,7 +97,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         sources: sources.describe(),
     });
     stages.measure("workloads restored", || core.restore())?;
-    core.add_startup_stages(stages.done);
+    core.set_startup(stages.measure("fast path", fast_path_report), stages.done);
     let followed = follow_sources(sources, &mut core, &handle, &supervisor, log)?;
     let watches = Watches {
         tamper_events,

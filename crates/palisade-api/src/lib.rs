@@ -99,8 +99,8 @@ pub use recorded_flow::{
 };
 pub use status::{
     AddressConflictReport, AuditSummary, BootstrapStage, DataplaneStatus, DriverConditionReport,
-    DropCounterReport, FlushReport, FollowedSource, Health, HostEndpointReport,
-    NodeRoutesStatus, NodeStatus, PolicyStateCount, ProblemReport,
+    DropCounterReport, FastPathReport, FlushReport, FollowedSource, Health, HostEndpointReport,
+    MissingFeatureReport, NodeRoutesStatus, NodeStatus, PolicyStateCount, ProblemReport,
     ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus, StalenessReport, Status,
     TierReport,
 };

@@ -358,6 +358,32 @@ pub struct DataplaneStatus {
     /// What it cannot do now although it is configured, and why flows cannot be recorded; policy is enforced all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<DriverConditionReport>,
+    /// Whether this host could run the fast path in eBPF, as it was when the agent started. No driver uses it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast_path: Option<FastPathReport>,
+}
+
+/// What the fast path in eBPF would need of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct FastPathReport {
+    /// Whether the host has all of it.
+    pub possible: bool,
+    /// What it has not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingFeatureReport>,
+}
+
+/// Something that a host does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct MissingFeatureReport {
+    /// What, as one word in upper camel case.
+    pub feature: String,
+    /// Why it is missing, and what to do.
+    pub reason: String,
 }
 
 /// Something that the dataplane, or what follows it, cannot do now.

@@ -9,6 +9,7 @@
 //! use `unsafe`.
 
 pub mod atomic_file;
+pub mod bpf;
 pub mod conntrack;
 pub mod credentials;
 pub mod descriptor_passing;

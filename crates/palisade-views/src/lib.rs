@@ -17,7 +17,7 @@ pub mod policy_lookup;
 mod policy_states;
 pub mod status;
 
-use palisade_api::BootstrapStage;
+use palisade_api::{BootstrapStage, FastPathReport};
 use palisade_config::Config;
 use palisade_effective::EffectiveReport;
 use palisade_enforcer::enforcer::Enforcer;
@@ -39,6 +39,8 @@ pub struct StartupRecord {
     pub since: Duration,
     /// The steps of the start, with their durations.
     pub stages: Vec<BootstrapStage>,
+    /// Whether the host could run the fast path, if it was asked.
+    pub fast_path: Option<FastPathReport>,
 }
 
 /// The state of the core at one moment.

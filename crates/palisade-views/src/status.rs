@@ -157,6 +157,7 @@ fn dataplane_status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Dat
                 message: condition.message,
             })
             .collect(),
+        fast_path: core.startup.fast_path.clone(),
     }
 }
 

@@ -79,6 +79,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("palisade-sys", &[]),
+    ("palisade-fast-path", &["model", "tables"]),
+    ("palisade-bpf", &["fast-path", "sys"]),
     (
         "palisade-dataplane",
         &["model", "tables", "layout", "nft", "sys"],
@@ -204,6 +206,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "etcd",
             "kubernetes",
             "sys",
+            "bpf",
             "dataplane",
             "api",
             "config",

@@ -8,6 +8,7 @@
 )]
 
 mod alone;
+mod bpf;
 mod conntrack;
 mod links;
 mod netns;

@@ -6,8 +6,8 @@ use crate::client::ApiClient;
 use crate::exit::{CommandResult, ExitStatus};
 use crate::output::{TextTable, or_dash, pluralize, print_output};
 use palisade_api::{
-    AuditSummary, ConfigReport, DataplaneStatus, FollowedSource, Health, NamesStatus,
-    ParameterOrigin, Status, TierReport, UntrustedServerReport, path,
+    AuditSummary, ConfigReport, DataplaneStatus, FastPathReport, FollowedSource, Health,
+    NamesStatus, ParameterOrigin, Status, TierReport, UntrustedServerReport, path,
 };
 use palisade_text::printable;
 use std::fmt::Write;
@@ -329,6 +329,22 @@ fn add_dataplane(dataplane: &DataplaneStatus, lines: &mut StatusLines) {
     for condition in &dataplane.conditions {
         lines.add("", condition.message.clone());
     }
+    if let Some(fast_path) = &dataplane.fast_path {
+        lines.add("", fast_path_text(fast_path));
+    }
+}
+
+/// Whether the host could run the fast path.
+fn fast_path_text(fast_path: &FastPathReport) -> String {
+    let missing = fast_path.missing.iter();
+    let reasons: Vec<&str> = missing.map(|missing| missing.reason.as_str()).collect();
+    if fast_path.possible {
+        return "eBPF fast path: not used; this host has what it would need".to_owned();
+    }
+    format!(
+        "eBPF fast path: not used; this host lacks what it would need: {}",
+        reasons.join("; ")
+    )
 }
 
 /// A tier with its order and its policies.
@@ -388,4 +404,28 @@ pub(crate) fn problem_text(problem: &palisade_api::ProblemReport) -> String {
         text.push_str(": ");
     }
     text + &problem.reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_api::MissingFeatureReport;
+
+    #[test]
+    fn what_the_fast_path_lacks_is_told_with_what_to_do() {
+        let mut report = FastPathReport {
+            possible: true,
+            missing: Vec::new(),
+        };
+        assert!(fast_path_text(&report).ends_with("this host has what it would need"));
+        report.possible = false;
+        for reason in ["no tcx: upgrade", "no file system: mount it"] {
+            report.missing.push(MissingFeatureReport {
+                feature: "F".to_owned(),
+                reason: reason.to_owned(),
+            });
+        }
+        let text = fast_path_text(&report);
+        assert!(text.ends_with("need: no tcx: upgrade; no file system: mount it"));
+    }
 }

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+ *
+ * The fast path: what is proven allowed at both ends is delivered to its peer. Everything else passes to the stack, where
+ * nftables judges it. A program drops only packets of a flow that it delivered before and that has been revoked.
+ */
+#include "flows.h"
+
+/* The slot of an address of a workload, if it is armed and still the workload's. */
+static struct slot *slot_of(const __u64 *address, __u16 *number)
+{
+	struct address key = { .words = { address[0], address[1] } };
+	__u64 *row = bpf_map_lookup_elem(&endpoints, &key), word;
+	struct slot *found;
+	__u32 index;
+
+	if (!row)
+		return 0;
+	word = *(volatile __u64 *)row;
+	if (ENDPOINT_ECHO(word) != echo_of(address[0], address[1]))
+		return 0;
+	index = ENDPOINT_SLOT(word);
+	found = bpf_map_lookup_elem(&slots, &index);
+	if (!found || found->incarnation != ENDPOINT_INCARNATION(word) || !(found->flags & SLOT_ARMED))
+		return 0;
+	*number = index;
+	return found;
+}
+
+/* The ends of a packet. */
+struct ends {
+	struct slot *source, *destination;
+	__u16 source_number, destination_number;
+};
+
+static int read_ends(const struct packet *packet, struct ends *ends)
+{
+	ends->source = slot_of(packet->source, &ends->source_number);
+	if (!ends->source)
+		return 0;
+	ends->destination = slot_of(packet->destination, &ends->destination_number);
+	/* What a workload sends to itself by this host is judged otherwise. */
+	return ends->destination && ends->source->ifindex != ends->destination->ifindex;
+}
+
+/* The slots of the lower and the upper end, as an entry has them: numbers and incarnations. */
+static __u64 ends_of(const struct flow *flow, const struct ends *ends)
+{
+	__u32 source = ends->source_number | (__u32)ends->source->incarnation << 16;
+	__u32 destination = ends->destination_number | (__u32)ends->destination->incarnation << 16;
+
+	return flow->from_lower ? source | (__u64)destination << 32 : destination | (__u64)source << 32;
+}
+
+/* What both ends say of the first packet of a flow. */
+struct words {
+	__u32 egress, ingress;
+};
+
+/* Judges the first packet of a flow at both ends, from one to the other. */
+static int is_allowed(const struct slot *from, const struct slot *to, __u32 protocol, __u32 port, struct words *words)
+{
+	words->egress = judge(from->egress_set, to->identity, protocol, port);
+	if (!(words->egress & WORD_ALLOWED))
+		return 0;
+	words->ingress = judge(to->ingress_set, from->identity, protocol, port);
+	return !!(words->ingress & WORD_ALLOWED);
+}
+
+static void count_words(const struct words *words, __u32 bytes)
+{
+	count(words->egress, bytes);
+	count(words->ingress, bytes);
+}
+
+/* Delivers a packet of an owned flow, or has the stack deliver it without judging it. */
+static int deliver(struct __sk_buff *skb, const struct packet *packet, const struct slot *to, __u32 proof)
+{
+	/* Of a packet that will be cut into segments, the length of one. */
+	__u32 length = skb->gso_size ? skb->gso_size + packet->headers : packet->length;
+
+	if (packet->flags & PACKET_SLOW || length > to->mtu) {
+		skb->mark |= proof;
+		return TCX_NEXT;
+	}
+	return bpf_redirect_peer(to->ifindex, 0);
+}
+
+/* A packet of a flow that has an entry. */
+static int continue_flow(struct __sk_buff *skb, struct packet *packet, struct flow *flow, struct ends *ends, __u32 proof)
+{
+	int is_original = !!(flow->value.flags & FLOW_FROM_LOWER) == !!flow->from_lower;
+	__u32 generation = config_word(CONFIG_GENERATION);
+	__u8 flags = flow->value.flags;
+	int changes = flow->value.seen != flow->now;
+
+	if (flags & FLOW_VIA_STACK) {
+		flow->value.seen = flow->now;
+		if (changes)
+			refresh_flow(flow);
+		return TCX_NEXT;
+	}
+	/* An end of it is another workload now: nothing is known of this one. */
+	if (flow->value.ends != ends_of(flow, ends))
+		return TCX_NEXT;
+	/* Its receiver begins no connection by it. */
+	if (!is_original && packet->flags & PACKET_SYN)
+		return TCX_NEXT;
+	if (flow->value.generation != generation) {
+		/* As its first packet was judged: of an answer, the port or the type of what it answers. */
+		__u32 port = is_original ? packet->judged_port : packet->source_port;
+		struct words words = {};
+
+		if (!is_original && packet->flags & PACKET_ANSWERS)
+			port <<= 8;
+		if (!is_allowed(is_original ? ends->source : ends->destination,
+				is_original ? ends->destination : ends->source, packet->protocol, port, &words))
+			return TCX_DROP;
+		count_words(&words, packet->length);
+		flow->value.generation = generation;
+		changes = 1;
+	}
+	if (!is_original)
+		flags |= FLOW_ANSWERED;
+	if (packet->flags & PACKET_ENDS)
+		flags |= FLOW_CLOSING;
+	if (changes || flags != flow->value.flags) {
+		flow->value.flags = flags;
+		flow->value.seen = flow->now;
+		refresh_flow(flow);
+	}
+	return deliver(skb, packet, ends->destination, proof);
+}
+
+/* An ICMP error: of the receiver of an owned flow, about a packet that it was sent, it goes to who sent that. */
+static __attribute__((noinline)) int deliver_error(struct __sk_buff *skb, struct packet *error, struct flow *flow, __u32 proof)
+{
+	struct packet quoted = {};
+	struct ends ends = {};
+
+	if (parse_network(skb, &quoted, error->transport + 8, error->protocol == PROTOCOL_ICMPV6, 1) != PACKET_FLOW)
+		return TCX_NEXT;
+	if (quoted.source[0] != error->destination[0] || quoted.source[1] != error->destination[1] ||
+	    quoted.destination[0] != error->source[0] || quoted.destination[1] != error->source[1])
+		return TCX_NEXT;
+	if (!read_ends(&quoted, &ends) || ends.destination->ifindex != skb->ifindex)
+		return TCX_NEXT;
+	set_key(flow, &quoted);
+	if (find_flow(flow) != FLOW_FOUND || flow->value.flags & FLOW_VIA_STACK ||
+	    flow->value.ends != ends_of(flow, &ends) || flow->value.generation != (__u32)config_word(CONFIG_GENERATION))
+		return TCX_NEXT;
+	return deliver(skb, error, ends.source, proof);
+}
+
+SEC("classifier")
+int from_pod(struct __sk_buff *skb)
+{
+	__u32 state = config_word(CONFIG_STATE), proof = config_word(CONFIG_PROOF_BIT);
+	struct packet packet = {};
+	struct flow flow = {};
+	struct words words = {};
+	struct ends ends = {};
+	int kind, found;
+
+	skb->mark &= ~proof;
+	if (state == STATE_OFF || skb->pkt_type != PACKET_HOST)
+		return TCX_NEXT;
+	kind = parse_packet(skb, &packet);
+	if (kind == PACKET_ERROR)
+		return deliver_error(skb, &packet, &flow, proof);
+	if (kind != PACKET_FLOW)
+		return TCX_NEXT;
+	if (!read_ends(&packet, &ends) || ends.source->ifindex != skb->ifindex)
+		return TCX_NEXT;
+	set_key(&flow, &packet);
+	found = find_flow(&flow);
+	if (found == FLOW_FOUND && !(packet.flags & PACKET_SYN && flow.value.flags & FLOW_CLOSING))
+		return continue_flow(skb, &packet, &flow, &ends, proof);
+	if (found == FLOW_BUSY || state != STATE_ON || !(packet.flags & PACKET_BEGINS) || packet.flags & PACKET_SLOW)
+		return TCX_NEXT;
+	if (!is_allowed(ends.source, ends.destination, packet.protocol, packet.judged_port, &words))
+		return TCX_NEXT;
+	flow.value.generation = config_word(CONFIG_GENERATION);
+	flow.value.seen = flow.now;
+	flow.value.flags = flow.from_lower ? FLOW_FROM_LOWER : 0;
+	flow.value.ends = ends_of(&flow, &ends);
+	if (found == FLOW_FOUND ? !refresh_flow(&flow) : !insert_flow(&flow))
+		return TCX_NEXT;
+	count_words(&words, packet.length);
+	return deliver(skb, &packet, ends.destination, proof);
+}
+
+/* Remembers flows that the stack delivers: their answers are to go by it as well, which may translate them. */
+SEC("classifier")
+int to_pod(struct __sk_buff *skb)
+{
+	struct packet packet = {};
+	struct flow flow = {};
+	__u16 number;
+
+	if (config_word(CONFIG_STATE) == STATE_OFF)
+		return TCX_NEXT;
+	if (parse_packet(skb, &packet) != PACKET_FLOW || packet.protocol == PROTOCOL_TCP)
+		return TCX_NEXT;
+	if (!slot_of(packet.source, &number))
+		return TCX_NEXT;
+	set_key(&flow, &packet);
+	if (find_flow(&flow) != FLOW_ABSENT)
+		return TCX_NEXT;
+	flow.value.seen = flow.now;
+	flow.value.flags = FLOW_VIA_STACK | (flow.from_lower ? FLOW_FROM_LOWER : 0);
+	insert_flow(&flow);
+	return TCX_NEXT;
+}

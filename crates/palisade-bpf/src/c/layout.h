@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+ *
+ * The maps of the fast path. A process writes all but flows and counters. What a program trusts is one aligned word
+ * that is read once, or a record of an array whose number is not used again before a grace period. A freed element of a
+ * hash is used again at once for another key, so its value has an echo of its key: on another one the packet passes.
+ */
+#ifndef PALISADE_LAYOUT_H
+#define PALISADE_LAYOUT_H
+
+#include "kernel.h"
+
+/* Words of `config`. */
+enum config_word {
+	CONFIG_STATE,
+	/* Raised when verdicts are revoked: flows of former ones are judged again. */
+	CONFIG_GENERATION,
+	/* The bit of the packet mark that says that a packet was proven. */
+	CONFIG_PROOF_BIT,
+	/* The number of buckets of the flow table, less one: a power of two less one. */
+	CONFIG_BUCKET_MASK,
+	/* What hashes of flows begin with: nobody outside knows it. */
+	CONFIG_SEED,
+	CONFIG_WORDS,
+};
+
+enum state {
+	/* Every packet passes. */
+	STATE_OFF,
+	/* Packets of owned flows are delivered; no flow begins. */
+	STATE_OWNED_ONLY,
+	STATE_ON,
+};
+
+struct address {
+	__u64 words[2];
+};
+
+/* The value of `endpoints`: an address of this host's workloads. */
+#define ENDPOINT_SLOT(word) ((__u16)(word))
+#define ENDPOINT_INCARNATION(word) ((__u16)((word) >> 16))
+#define ENDPOINT_ECHO(word) ((__u32)((word) >> 32))
+
+enum slot_flag {
+	/* Both hooks of its interface are attached. */
+	SLOT_ARMED = 1 << 0,
+};
+
+struct slot {
+	__u32 ifindex;
+	__u32 identity;
+	__u32 egress_set;
+	__u32 ingress_set;
+	__u32 mtu;
+	__u16 incarnation;
+	__u16 flags;
+	__u32 spare[2];
+};
+
+struct class_key {
+	__u32 set;
+	__u32 identity;
+};
+
+/* What a program says of a packet: a counter, and whether it is allowed. 0 is to pass. */
+#define WORD_ALLOWED (1u << 31)
+
+/* A class. */
+struct descriptor {
+	/* For TCP, UDP, ICMP and ICMPv6, where nothing else is said. */
+	__u32 defaults[4];
+	/* Bits of protocols that have entries in `ports`. */
+	__u32 has_ports;
+	/* Its ranges in `ranges`, sorted and disjoint, for each protocol. */
+	__u32 first_range[4];
+	__u32 range_count[4];
+	__u32 spare[3];
+};
+
+struct port_key {
+	__u32 class;
+	__u16 port;
+	__u16 protocol;
+};
+
+struct port_range {
+	__u16 first;
+	__u16 last;
+	__u32 word;
+};
+
+/* The greatest number of ranges of one protocol of a class: it is bisected. */
+enum { MAX_RANGES = 64, RANGE_STEPS = 7 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, CONFIG_WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct address);
+	__type(value, __u64);
+} endpoints SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+/* The default class of each set; 0 has nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u64);
+} sets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct class_key);
+	__type(value, __u64);
+} classes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct descriptor);
+} descriptors SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct port_key);
+	__type(value, __u64);
+} ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct port_range);
+} ranges SEC(".maps");
+
+struct counter {
+	__u64 packets;
+	__u64 bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct counter);
+} counters SEC(".maps");
+
+#endif

@@ -1,0 +1,17 @@
+//! The BPF programs of the fast path: their source, their object, and how it is loaded.
+//!
+//! Programs are written in C (`src/c`), compiled when this crate is built, and embedded. [`BpfObject`] makes their maps
+//! and loads them; [`FastPathSupport`] tells what the running kernel can do of what they need.
+//!
+//! Promises: what is loaded is what was compiled; the shapes of maps are those of the object, and are written nowhere
+//! else; what the kernel refuses is named, with the end of the verifier's log. Nothing is attached or pinned here.
+//!
+//! Never: decides a verdict, or knows a policy.
+
+mod maps;
+mod object;
+mod support;
+
+pub use maps::{FastPathMaps, FastPathState, MapsError, SlotInterface};
+pub use object::{BpfObject, LoadedObject, ObjectError};
+pub use support::{FastPathSupport, MissingKernelFeature};

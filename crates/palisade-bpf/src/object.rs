@@ -1,0 +1,224 @@
+//! Objects: parsed, their maps made, their programs loaded.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd as _;
+
+use aya_obj::btf::BtfFeatures;
+use aya_obj::generated::bpf_insn;
+use aya_obj::{Function, Map, Object};
+use palisade_sys::bpf::{
+    BpfError, BpfMap, BpfProgram, Btf, DebugRecords, LoadError, MapFlags, MapKind, MapShape,
+    ProgramSource,
+};
+use thiserror::Error;
+
+/// The kinds of maps that objects have.
+const MAP_KINDS: [MapKind; 4] = [
+    MapKind::Hash,
+    MapKind::Array,
+    MapKind::PerCpuArray,
+    MapKind::RingBuffer,
+];
+
+/// Bytes at an address at which the headers of an object can be read.
+#[repr(align(8))]
+struct AlignedBytes<T>(T);
+
+static FAST_PATH: AlignedBytes<
+    [u8; include_bytes!(concat!(env!("OUT_DIR"), "/fast_path.o")).len()],
+> = AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/fast_path.o")));
+
+static PROBE: AlignedBytes<[u8; include_bytes!(concat!(env!("OUT_DIR"), "/probe.o")).len()]> =
+    AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/probe.o")));
+
+/// An object cannot be used.
+#[derive(Debug, Error)]
+pub enum ObjectError {
+    /// It is not what the build of this program makes.
+    #[error("the BPF object {object}: {reason}")]
+    Malformed {
+        /// Its name.
+        object: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The kernel refuses a map.
+    #[error(transparent)]
+    Map(#[from] BpfError),
+    /// The kernel refuses a program or its types.
+    #[error(transparent)]
+    Program(#[from] LoadError),
+}
+
+/// An object, as it was compiled.
+#[derive(Clone, Copy, Debug)]
+pub struct BpfObject {
+    name: &'static str,
+    bytes: &'static [u8],
+}
+
+/// The maps and programs of an object, in the kernel. They end with this, unless they are pinned.
+#[derive(Debug)]
+pub struct LoadedObject {
+    maps: BTreeMap<String, BpfMap>,
+    programs: BTreeMap<String, BpfProgram>,
+}
+
+impl BpfObject {
+    /// The programs that use once each feature of the kernel that the fast path needs.
+    pub const PROBE: BpfObject = BpfObject {
+        name: "probe",
+        bytes: &PROBE.0,
+    };
+
+    /// The fast path.
+    pub const FAST_PATH: BpfObject = BpfObject {
+        name: "fast_path",
+        bytes: &FAST_PATH.0,
+    };
+
+    /// Makes the maps of the object and loads its programs.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or the object is not one of this program.
+    pub fn load(self) -> Result<LoadedObject, ObjectError> {
+        self.load_sized(&[])
+    }
+
+    /// The same, with other numbers of elements for the maps of these names.
+    ///
+    /// # Errors
+    /// As [`BpfObject::load`].
+    pub fn load_sized(self, sizes: &[(&str, u32)]) -> Result<LoadedObject, ObjectError> {
+        let mut object = Object::parse(self.bytes).map_err(|error| self.malformed(&error))?;
+        let mut maps = BTreeMap::new();
+        for (name, map) in &object.maps {
+            let mut shape = self.map_shape(name, map)?;
+            if let Some((_, size)) = sizes.iter().find(|(sized, _)| sized == name) {
+                shape.max_entries = *size;
+            }
+            maps.insert(name.clone(), BpfMap::create(name, shape)?);
+        }
+        self.relocate(&mut object, &maps)?;
+        let btf = self.load_types(&mut object)?;
+        let mut programs = BTreeMap::new();
+        for (name, program) in &object.programs {
+            let function = object.functions.get(&program.function_key());
+            let function =
+                function.ok_or_else(|| self.malformed(&format!("{name} has no code")))?;
+            let loaded = load_function(name, &program.license, function, btf.as_ref())?;
+            programs.insert(name.clone(), loaded);
+        }
+        Ok(LoadedObject { maps, programs })
+    }
+
+    /// Puts the descriptors of maps and the places of functions into the code.
+    fn relocate(
+        self,
+        object: &mut Object,
+        maps: &BTreeMap<String, BpfMap>,
+    ) -> Result<(), ObjectError> {
+        let sections = object
+            .functions
+            .keys()
+            .map(|(section, _)| *section)
+            .collect();
+        let definitions = object.maps.clone();
+        let descriptors = definitions.iter().filter_map(|(name, definition)| {
+            let map = maps.get(name)?;
+            Some((name.as_str(), map.descriptor().as_raw_fd(), definition))
+        });
+        let relocated = object.relocate_maps(descriptors, &sections);
+        relocated.map_err(|error| self.malformed(&error))?;
+        let linked = object.relocate_calls(&sections);
+        linked.map_err(|error| self.malformed(&error))
+    }
+
+    fn load_types(self, object: &mut Object) -> Result<Option<Btf>, ObjectError> {
+        // Every kernel that can run the programs knows these.
+        let features = BtfFeatures::new(true, true, true, true, true, true, true, true);
+        let types = object.fixup_and_sanitize_btf(&features);
+        let types = types.map_err(|error| self.malformed(&error))?;
+        let bytes = types.map(aya_obj::btf::Btf::to_bytes);
+        Ok(bytes.map(|bytes| Btf::load(&bytes)).transpose()?)
+    }
+
+    fn map_shape(self, name: &str, map: &Map) -> Result<MapShape, ObjectError> {
+        let kind = MapKind::from_number(map.map_type());
+        let kind = kind.filter(|kind| MAP_KINDS.contains(kind));
+        let kind = kind.ok_or_else(|| self.malformed(&format!("{name} is of an unknown kind")))?;
+        Ok(MapShape {
+            kind: Some(kind),
+            key_size: map.key_size(),
+            value_size: map.value_size(),
+            max_entries: map.max_entries(),
+            flags: MapFlags::from_bits(map.map_flags()),
+        })
+    }
+
+    fn malformed(self, reason: &dyn std::fmt::Display) -> ObjectError {
+        ObjectError::Malformed {
+            object: self.name,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+fn load_function(
+    name: &str,
+    license: &std::ffi::CStr,
+    function: &Function,
+    btf: Option<&Btf>,
+) -> Result<BpfProgram, LoadError> {
+    let instructions: Vec<u8> = function.instructions.iter().flat_map(encode).collect();
+    let functions = function.func_info.func_info_bytes();
+    let lines = function.line_info.line_info_bytes();
+    BpfProgram::load(&ProgramSource {
+        name,
+        instructions: &instructions,
+        license,
+        btf,
+        functions: DebugRecords {
+            bytes: &functions,
+            size: function.func_info_rec_size,
+        },
+        lines: DebugRecords {
+            bytes: &lines,
+            size: function.line_info_rec_size,
+        },
+    })
+}
+
+/// An instruction as the kernel reads it (`struct bpf_insn`).
+fn encode(instruction: &bpf_insn) -> [u8; 8] {
+    let (destination, source) = (instruction.dst_reg(), instruction.src_reg());
+    let registers = if cfg!(target_endian = "little") {
+        source << 4 | destination
+    } else {
+        destination << 4 | source
+    };
+    let [offset_first, offset_second] = instruction.off.to_ne_bytes();
+    let [a, b, c, d] = instruction.imm.to_ne_bytes();
+    [
+        instruction.code,
+        registers,
+        offset_first,
+        offset_second,
+        a,
+        b,
+        c,
+        d,
+    ]
+}
+
+impl LoadedObject {
+    /// A map, by its name in the source.
+    pub fn map(&self, name: &str) -> Option<&BpfMap> {
+        self.maps.get(name)
+    }
+
+    /// A program, by its name in the source.
+    pub fn program(&self, name: &str) -> Option<&BpfProgram> {
+        self.programs.get(name)
+    }
+}

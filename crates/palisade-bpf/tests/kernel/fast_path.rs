@@ -1,0 +1,379 @@
+//! The fast path by test runs: what it delivers, what it passes, and what it drops. Nothing is attached.
+
+use std::net::{IpAddr, SocketAddr};
+
+use palisade_sys::link::{KernelLinks, LinkChange, MacAddr, VethEnd};
+use palisade_sys::netns::run_in;
+use palisade_testkit::lab::{TestNetNs, craft};
+use palisade_testkit::need_root;
+
+use crate::rows::{ALLOWED, PROOF, Rows, Slot, State};
+
+const SYN: u8 = 2;
+const SYN_ACK: u8 = 18;
+const ACK: u8 = 16;
+const FIN_ACK: u8 = 17;
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// What the program does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It passes to the stack, unproven.
+    Passes,
+    /// It passes to the stack with the proof bit.
+    Proven,
+    Delivered,
+    Dropped,
+}
+
+use Outcome::{Delivered, Dropped, Passes, Proven};
+
+/// A namespace with the interfaces of two workloads, and the fast path.
+struct World {
+    netns: TestNetNs,
+    rows: Rows,
+    ifindexes: [u32; 2],
+}
+
+/// Adds an interface whose other end is a workload's; its index.
+pub(crate) fn add_interface(netns: &TestNetNs, name: &str) -> u32 {
+    let mut links = KernelLinks::open(netns.netns()).unwrap();
+    let end = VethEnd {
+        name: name.to_owned(),
+        mac: Some(MacAddr(MAC)),
+        ..VethEnd::default()
+    };
+    let peer = VethEnd {
+        name: format!("{name}-peer"),
+        ..VethEnd::default()
+    };
+    links.create_veth(&end, &peer).unwrap();
+    links.change_link(name, &LinkChange::Up).unwrap();
+    links.link(name).unwrap().unwrap().index
+}
+
+/// The frame of a packet, and its `struct __sk_buff`: it comes from the interface with this index, with the mark that a
+/// sender cannot set.
+pub(crate) fn frame(packet: &[u8], ifindex: u32) -> (Vec<u8>, [u8; 192]) {
+    let mut frame = MAC.to_vec();
+    frame.extend([2, 0, 0, 0, 0, 9]);
+    frame.extend(if packet[0] >> 4 == 4 {
+        [0x08, 0x00]
+    } else {
+        [0x86, 0xdd]
+    });
+    frame.extend(packet);
+    let mut context = [0_u8; 192];
+    context[8..12].copy_from_slice(&PROOF.to_ne_bytes());
+    context[40..44].copy_from_slice(&ifindex.to_ne_bytes());
+    (frame, context)
+}
+
+/// The addresses of a workload.
+fn addresses(pod: usize) -> [IpAddr; 2] {
+    let last = pod as u8 + 1;
+    [
+        [10, 0, 0, last].into(),
+        [0xfd00, 0, 0, 0, 0, 0, 0, last.into()].into(),
+    ]
+}
+
+/// Two workloads. The first may send anything; the second takes TCP to port 80, UDP to ports 1000 to 2000, and echo
+/// requests, from the first.
+impl World {
+    fn new() -> Self {
+        let netns = TestNetNs::new("bpf-path").unwrap();
+        let ifindexes = ["pod0", "pod1"].map(|name| add_interface(&netns, name));
+        let rows = Rows::load();
+        let world = World {
+            netns,
+            rows,
+            ifindexes,
+        };
+        for pod in 0..2 {
+            world.set_pod(pod, 1, true);
+        }
+        let rows = &world.rows;
+        rows.set_default_class(1, 1);
+        rows.set_descriptor(1, [ALLOWED | 1; 4], &[], &[]);
+        rows.set_class(2, 100, 2);
+        let echo = |kind: u8| u16::from_be_bytes([kind, 0]);
+        let ports = [
+            (6, 80, ALLOWED | 2),
+            (1, echo(8), ALLOWED | 4),
+            (58, echo(128), ALLOWED | 4),
+        ];
+        rows.set_descriptor(2, [0; 4], &ports, &[(17, [1_000, 2_000], ALLOWED | 3)]);
+        world
+    }
+
+    fn set_pod(&self, pod: usize, incarnation: u16, is_armed: bool) {
+        let slot = Slot {
+            ifindex: self.ifindexes[pod],
+            identity: [100, 200][pod],
+            egress_set: 1,
+            ingress_set: [3, 2][pod],
+            incarnation,
+            is_armed,
+        };
+        self.rows.set_slot(pod as u16 + 1, &addresses(pod), slot);
+    }
+
+    /// Runs a program on a packet that comes from a workload, or goes to it.
+    fn run(&self, program: &str, pod: usize, packet: &[u8]) -> Outcome {
+        let (frame, context) = frame(packet, self.ifindexes[pod]);
+        let program = self.rows.loaded.program(program).unwrap();
+        let run = run_in(self.netns.netns(), || program.test_run(&frame, &context, 1));
+        let run = run.unwrap().unwrap();
+        let mark = u32::from_ne_bytes(run.context[8..12].try_into().unwrap());
+        match (run.verdict.cast_signed(), mark & PROOF != 0) {
+            (-1, false) => Passes,
+            (-1, true) => Proven,
+            (7, false) => Delivered,
+            (2, false) => Dropped,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn from(&self, pod: usize, packet: &[u8]) -> Outcome {
+        self.run("from_pod", pod, packet)
+    }
+}
+
+/// The sockets of a flow between the workloads, of either family.
+fn flow(family: usize, port: u16) -> [SocketAddr; 2] {
+    [0, 1].map(|pod| (addresses(pod)[family], [40_000, port][pod]).into())
+}
+
+fn tcp([source, to]: [SocketAddr; 2], flags: u8) -> Vec<u8> {
+    craft::tcp(source, to, flags, (1, 1), &[])
+}
+
+fn udp([source, to]: [SocketAddr; 2]) -> Vec<u8> {
+    craft::udp(source, to, 1, b"data of a datagram")
+}
+
+fn back([source, to]: [SocketAddr; 2]) -> [SocketAddr; 2] {
+    [to, source]
+}
+
+#[test]
+fn a_connection_is_delivered_in_both_directions_while_it_is_allowed() {
+    if !need_root() {
+        return;
+    }
+    for family in [0, 1] {
+        let world = World::new();
+        let http = flow(family, 80);
+        assert_eq!(
+            world.from(1, &tcp(back(http), SYN_ACK)),
+            Passes,
+            "nothing is open"
+        );
+        assert_eq!(world.from(0, &tcp(http, ACK)), Passes, "no beginning");
+        assert_eq!(world.from(0, &tcp(http, SYN)), Delivered);
+        assert_eq!(world.from(1, &tcp(back(http), SYN_ACK)), Delivered);
+        assert_eq!(world.from(0, &tcp(http, ACK)), Delivered);
+        assert_eq!(
+            world.from(1, &tcp(back(http), SYN)),
+            Passes,
+            "a connection of the other"
+        );
+        assert_eq!(world.rows.packets(1), 1, "judged once at each end");
+        assert_eq!(world.rows.packets(2), 1);
+        assert_eq!(
+            world.from(0, &tcp(flow(family, 81), SYN)),
+            Passes,
+            "not allowed"
+        );
+        // Other rules: it is judged again, from either side as its first packet.
+        world.rows.set_generation(2);
+        assert_eq!(world.from(1, &tcp(back(http), ACK)), Delivered);
+        assert_eq!(world.rows.packets(2), 2);
+        world.rows.set_class(2, 100, 3);
+        assert_eq!(
+            world.from(0, &tcp(http, ACK)),
+            Delivered,
+            "nothing was revoked"
+        );
+        world.rows.set_generation(3);
+        assert_eq!(world.from(1, &tcp(back(http), ACK)), Dropped);
+        assert_eq!(world.from(0, &tcp(http, ACK)), Dropped);
+        world.rows.set_class(2, 100, 2);
+        assert_eq!(world.from(0, &tcp(http, ACK)), Delivered, "allowed again");
+        // A closed connection is begun anew.
+        assert_eq!(world.from(0, &tcp(http, FIN_ACK)), Delivered);
+        assert_eq!(world.from(0, &tcp(http, SYN)), Delivered);
+        world.rows.set_class(2, 100, 3);
+        assert_eq!(world.from(0, &tcp(http, FIN_ACK)), Delivered);
+        assert_eq!(
+            world.from(0, &tcp(http, SYN)),
+            Passes,
+            "a new one is not allowed"
+        );
+    }
+}
+
+#[test]
+fn datagrams_and_echo_requests_are_delivered_with_their_answers() {
+    if !need_root() {
+        return;
+    }
+    for family in [0, 1] {
+        let world = World::new();
+        for (port, first) in [
+            (999, Passes),
+            (1_000, Delivered),
+            (2_000, Delivered),
+            (2_001, Passes),
+        ] {
+            let datagram = flow(family, port);
+            assert_eq!(world.from(1, &udp(back(datagram))), Passes, "{port}");
+            assert_eq!(world.from(0, &udp(datagram)), first, "{port}");
+            assert_eq!(world.from(1, &udp(back(datagram))), first, "{port}");
+        }
+        let [source, to] = flow(family, 0).map(|end| end.ip());
+        let kinds = [[8, 0], [128, 129]][family];
+        let id = [0, 8, 0, 1];
+        let request = craft::icmp(source, to, (kinds[0], 0), id, b"sixteen bytes...");
+        let answer = craft::icmp(to, source, (kinds[1], 0), id, b"sixteen bytes...");
+        assert_eq!(world.from(1, &answer), Passes);
+        assert_eq!(world.from(0, &request), Delivered);
+        assert_eq!(world.from(1, &answer), Delivered);
+        let other = craft::icmp(to, source, (kinds[0], 0), id, b"sixteen bytes...");
+        assert_eq!(
+            world.from(1, &other),
+            Passes,
+            "its own request, with the same number"
+        );
+        let unreachable = |quoted: &[u8]| {
+            let error = craft::icmp(to, source, ([3, 1][family], 1), [0; 4], quoted);
+            world.from(1, &error)
+        };
+        let owned = udp(flow(family, 1_500));
+        assert_eq!(unreachable(&owned), Passes, "about nothing");
+        assert_eq!(world.from(0, &owned), Delivered);
+        assert_eq!(unreachable(&request), Delivered);
+        assert_eq!(unreachable(&owned), Delivered);
+        assert_eq!(
+            unreachable(&owned[..owned.len() - 10]),
+            Delivered,
+            "cut, as errors do"
+        );
+        assert_eq!(unreachable(&owned[..24]), Passes, "without its ports");
+        assert_eq!(
+            unreachable(&udp(back(flow(family, 1_500)))),
+            Passes,
+            "its own packet"
+        );
+        world.rows.set_generation(2);
+        assert_eq!(unreachable(&owned), Passes, "not judged again");
+    }
+}
+
+#[test]
+fn what_is_not_proven_passes() {
+    if !need_root() {
+        return;
+    }
+    for family in [0, 1] {
+        let world = World::new();
+        let datagram = flow(family, 1_500);
+        let packet = udp(datagram);
+        assert_eq!(world.from(1, &packet), Passes, "spoofed");
+        let own = [datagram[0], (addresses(0)[family], 1_500).into()];
+        assert_eq!(world.from(0, &udp(own)), Passes, "to itself");
+        let outside: IpAddr = ["192.0.2.1", "2001:db8::1"][family].parse().unwrap();
+        assert_eq!(
+            world.from(0, &udp([datagram[0], (outside, 1_500).into()])),
+            Passes
+        );
+        for piece in craft::fragments(&packet, 16, 7) {
+            assert_eq!(world.from(0, &piece), Passes);
+        }
+        assert_eq!(world.from(0, &packet[..packet.len() - 1]), Passes, "cut");
+        assert_eq!(
+            world.from(0, &craft::sctp(datagram[0], datagram[1], 1, &[0; 8])),
+            Passes
+        );
+        assert_eq!(
+            world.from(0, &tcp(flow(family, 80), SYN | 1)),
+            Passes,
+            "SYN and FIN"
+        );
+        world.set_pod(1, 1, false);
+        assert_eq!(world.from(0, &packet), Passes, "not armed");
+        world.set_pod(1, 1, true);
+        world.rows.set_state(State::OwnedOnly);
+        assert_eq!(world.from(0, &packet), Passes);
+        world.rows.set_state(State::On);
+        assert_eq!(world.from(0, &packet), Delivered);
+        let mut last_hop = packet.clone();
+        last_hop[[8, 7][family]] = 1;
+        assert_eq!(world.from(0, &last_hop), Proven, "the stack answers it");
+        let [first, second] = craft::fragments(&packet, 16, 7);
+        assert_eq!(world.from(0, &first), Proven);
+        assert_eq!(world.from(0, &second), Passes);
+        let large = craft::udp(datagram[0], datagram[1], 1, &[0; 1_480]);
+        assert_eq!(
+            world.from(0, &large),
+            Proven,
+            "larger than the interface takes"
+        );
+        world.rows.set_state(State::OwnedOnly);
+        assert_eq!(world.from(0, &packet), Delivered);
+        world.rows.set_state(State::Off);
+        assert_eq!(world.from(0, &packet), Passes);
+    }
+}
+
+#[test]
+fn a_flow_is_not_inherited_by_who_gets_its_place() {
+    if !need_root() {
+        return;
+    }
+    let world = World::new();
+    let datagram = flow(0, 1_500);
+    assert_eq!(world.from(0, &udp(datagram)), Delivered);
+    world.set_pod(1, 2, true);
+    assert_eq!(world.from(0, &udp(datagram)), Passes);
+    assert_eq!(world.from(1, &udp(back(datagram))), Passes);
+}
+
+#[test]
+fn answers_of_what_the_stack_delivered_go_by_it_as_well() {
+    if !need_root() {
+        return;
+    }
+    for family in [0, 1] {
+        let world = World::new();
+        let datagram = flow(family, 1_500);
+        assert_eq!(
+            world.run("to_pod", 1, &udp(datagram)),
+            Proven,
+            "the mark is as it was"
+        );
+        assert_eq!(world.from(1, &udp(back(datagram))), Passes);
+        assert_eq!(world.from(0, &udp(datagram)), Passes);
+        let other = flow(family, 1_501);
+        assert_eq!(world.from(0, &udp(other)), Delivered);
+        world.run("to_pod", 1, &udp(other));
+        assert_eq!(world.from(0, &udp(other)), Delivered, "it stays owned");
+    }
+}
+
+#[test]
+fn a_full_table_loses_flows_and_counts_them() {
+    if !need_root() {
+        return;
+    }
+    let world = World::new();
+    for port in 1_000..1_200 {
+        assert_eq!(world.from(0, &udp(flow(0, port))), Delivered);
+    }
+    // Eight buckets of eight.
+    assert_eq!(world.rows.evictions(), 200 - 64);
+    let answered =
+        (1_000..1_200).filter(|port| world.from(1, &udp(back(flow(0, *port)))) == Delivered);
+    assert_eq!(answered.count(), 64);
+}

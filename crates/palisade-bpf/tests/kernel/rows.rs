@@ -1,0 +1,194 @@
+//! The rows of two workloads, written as a process would: the layout of `src/c/layout.h`, read from it anew.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use palisade_bpf::{BpfObject, LoadedObject};
+use palisade_sys::bpf::UpdateMode;
+
+/// Says that a packet is allowed; the rest is the number of a counter.
+pub(crate) const ALLOWED: u32 = 1 << 31;
+/// The proof bit of these tests.
+pub(crate) const PROOF: u32 = 0x80;
+
+/// Words of `config`.
+const STATE: usize = 0;
+const GENERATION: usize = 1;
+const PROOF_BIT: usize = 2;
+const BUCKET_MASK: usize = 3;
+const SEED: usize = 4;
+
+/// The number of buckets: few, so that flows meet.
+const BUCKETS: u32 = 8;
+
+/// The state of the fast path.
+#[derive(Clone, Copy)]
+pub(crate) enum State {
+    Off,
+    OwnedOnly,
+    On,
+}
+
+/// A workload's slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    pub(crate) ifindex: u32,
+    pub(crate) identity: u32,
+    pub(crate) egress_set: u32,
+    pub(crate) ingress_set: u32,
+    pub(crate) incarnation: u16,
+    pub(crate) is_armed: bool,
+}
+
+/// The fast path, loaded, with its maps.
+pub(crate) struct Rows {
+    pub(crate) loaded: LoadedObject,
+}
+
+fn echo(first: u64, second: u64) -> u32 {
+    let mixed = (first ^ second.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as u32
+}
+
+fn address_words(address: IpAddr) -> [u64; 2] {
+    let octets = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    let (first, second) = octets.split_at(8);
+    [first, second].map(|half| u64::from_ne_bytes(half.try_into().unwrap()))
+}
+
+fn protocol_number(protocol: u8) -> usize {
+    [6, 17, 1, 58]
+        .iter()
+        .position(|known| *known == protocol)
+        .unwrap()
+}
+
+impl Rows {
+    pub(crate) fn load() -> Self {
+        let loaded = BpfObject::FAST_PATH
+            .load_sized(&[("flows", BUCKETS)])
+            .unwrap();
+        let rows = Rows { loaded };
+        rows.store("config", SEED, 0x1234_5678_9abc_def0);
+        rows.store("config", BUCKET_MASK, u64::from(BUCKETS - 1));
+        rows.store("config", PROOF_BIT, PROOF.into());
+        rows.set_generation(1);
+        rows.set_state(State::On);
+        rows
+    }
+
+    fn store(&self, map: &str, word: usize, value: u64) {
+        let view = self.loaded.map(map).unwrap().view().unwrap();
+        view.words()[word].store(value, Ordering::Release);
+    }
+
+    fn update(&self, map: &str, key: &[u8], value: u64) {
+        let map = self.loaded.map(map).unwrap();
+        map.update(key, &value.to_ne_bytes(), UpdateMode::Any)
+            .unwrap();
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        let state = match state {
+            State::Off => 0,
+            State::OwnedOnly => 1,
+            State::On => 2,
+        };
+        self.store("config", STATE, state);
+    }
+
+    pub(crate) fn set_generation(&self, generation: u32) {
+        self.store("config", GENERATION, generation.into());
+    }
+
+    pub(crate) fn set_slot(&self, number: u16, addresses: &[IpAddr], slot: Slot) {
+        let words = [
+            [slot.ifindex, slot.identity],
+            [slot.egress_set, slot.ingress_set],
+            [
+                1_500,
+                u32::from(slot.incarnation) | u32::from(slot.is_armed) << 16,
+            ],
+        ];
+        for (at, [low, high]) in words.into_iter().enumerate() {
+            let word = u64::from(low) | u64::from(high) << 32;
+            self.store("slots", usize::from(number) * 4 + at, word);
+        }
+        for address in addresses {
+            let [first, second] = address_words(*address);
+            let key = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
+            let value = u64::from(number) | u64::from(slot.incarnation) << 16;
+            self.update(
+                "endpoints",
+                &key,
+                value | u64::from(echo(first, second)) << 32,
+            );
+        }
+    }
+
+    pub(crate) fn set_default_class(&self, set: u32, class: u32) {
+        self.store("sets", set as usize, class.into());
+    }
+
+    pub(crate) fn set_class(&self, set: u32, identity: u32, class: u32) {
+        let key = [set.to_ne_bytes(), identity.to_ne_bytes()].concat();
+        let echo = u64::from(echo(set.into(), identity.into()));
+        self.update("classes", &key, u64::from(class) | echo << 32);
+    }
+
+    /// Sets a class: the defaults of TCP, UDP, ICMP and ICMPv6, single ports, and ranges, sorted.
+    pub(crate) fn set_descriptor(
+        &self,
+        class: u32,
+        defaults: [u32; 4],
+        ports: &[(u8, u16, u32)],
+        ranges: &[(u8, [u16; 2], u32)],
+    ) {
+        let mut words = [0_u32; 16];
+        words[..4].copy_from_slice(&defaults);
+        for (protocol, port, word) in ports {
+            words[4] |= 1 << protocol_number(*protocol);
+            let mut key = class.to_ne_bytes().to_vec();
+            key.extend(port.to_ne_bytes());
+            key.extend(u16::from(*protocol).to_ne_bytes());
+            let echo = echo(class.into(), u64::from(*protocol) << 16 | u64::from(*port));
+            self.update("ports", &key, u64::from(*word) | u64::from(echo) << 32);
+        }
+        for (at, (protocol, [first, last], word)) in ranges.iter().enumerate() {
+            let number = protocol_number(*protocol);
+            let place = class as usize * 64 + at;
+            if words[9 + number] == 0 {
+                words[5 + number] = place as u32;
+            }
+            words[9 + number] += 1;
+            let range = u64::from(*first) | u64::from(*last) << 16 | u64::from(*word) << 32;
+            self.store("ranges", place, range);
+        }
+        for (at, pair) in words.chunks(2).enumerate() {
+            let word = u64::from(pair[0]) | u64::from(pair[1]) << 32;
+            self.store("descriptors", class as usize * 8 + at, word);
+        }
+    }
+
+    /// The packets of a counter.
+    pub(crate) fn packets(&self, counter: u32) -> u64 {
+        let counters = self.loaded.map("counters").unwrap();
+        let values = counters.value(&counter.to_ne_bytes()).unwrap().unwrap();
+        let of_cpu = values.chunks(16);
+        of_cpu
+            .map(|value| u64::from_ne_bytes(value[..8].try_into().unwrap()))
+            .sum()
+    }
+
+    /// How many live flows had to make room.
+    pub(crate) fn evictions(&self) -> u64 {
+        let view = self.loaded.map("flows").unwrap().view().unwrap();
+        let buckets = view.words().chunks(72);
+        buckets
+            .map(|bucket| bucket[3].load(Ordering::Acquire))
+            .sum()
+    }
+}

@@ -1,0 +1,20 @@
+//! What the fast path in eBPF knows of the decision tables: the part that is about this host's workloads.
+//!
+//! The fast path delivers what it can prove allowed at both ends, and passes everything else to nftables. So it needs
+//! the points of workloads, the policy sets that these use, and of those the rows for identities of workloads of this
+//! host: what any other packet would need is left out, and such a packet passes.
+//!
+//! Promises: a packet that the [`Projection`] allows at both ends is allowed by [`Tables::judge`](palisade_tables::Tables::judge)
+//! and owes no report; every packet that may begin a flow and that the tables allow without a report is allowed, but for
+//! classes with more ranges than the programs search ([`MAX_RANGES`]). Never: denies, or knows a map of the kernel.
+
+#![no_std]
+
+extern crate alloc;
+
+mod projection;
+
+pub use projection::{
+    ClassRow, CounterContent, CounterId, FastProtocol, MAX_RANGES, PortRow, Projection, SlotRow,
+    Word,
+};
