@@ -52,7 +52,7 @@ root_runner() {
 workspace_version() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml; }
 
 # The mistakes that can be switched on, all of them.
-FAULTS=palisade-agent/faults,palisade-dataplane/faults,palisade-kubernetes/faults,palisade-source/faults,palisade-testkit/faults
+FAULTS=palisade-agent/faults,palisade-bpf/faults,palisade-dataplane/faults,palisade-kubernetes/faults,palisade-source/faults,palisade-testkit/faults
 # What every test program is built with. Cargo unifies the features of what is built together, so there is one set of
 # them for all, with the faults (a test of an atomic each), and no crate is compiled twice. Programs that are installed
 # have no faults: build_static looks.

@@ -54,6 +54,9 @@ fn compile(object: &str, target: &Path) -> Result<(), Box<dyn Error>> {
     let mut command = Command::new(&compiler);
     // The path of this folder is in no object: it would differ between machines.
     command.args(ARGUMENTS).arg("-ffile-prefix-map=src/c=c");
+    if env::var_os("CARGO_FEATURE_FAULTS").is_some() {
+        command.arg("-DPALISADE_FAULTS");
+    }
     command.arg("-c").arg(&source).arg("-o").arg(target);
     let output = command
         .output()

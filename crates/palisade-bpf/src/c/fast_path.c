@@ -20,7 +20,9 @@ static struct slot *slot_of(const __u64 *address, __u16 *number)
 		return 0;
 	index = ENDPOINT_SLOT(word);
 	found = bpf_map_lookup_elem(&slots, &index);
-	if (!found || found->incarnation != ENDPOINT_INCARNATION(word) || !(found->flags & SLOT_ARMED))
+	if (!found || found->incarnation != ENDPOINT_INCARNATION(word))
+		return 0;
+	if (!(found->flags & SLOT_ARMED) && !has_fault(FAULT_UNARMED_USED))
 		return 0;
 	*number = index;
 	return found;
@@ -62,6 +64,10 @@ static int is_allowed(const struct slot *from, const struct slot *to, __u32 prot
 	words->egress = judge(from->egress_set, to->identity, protocol, port);
 	if (!(words->egress & WORD_ALLOWED))
 		return 0;
+	if (has_fault(FAULT_INGRESS_NOT_JUDGED)) {
+		words->ingress = words->egress;
+		return 1;
+	}
 	words->ingress = judge(to->ingress_set, from->identity, protocol, port);
 	return !!(words->ingress & WORD_ALLOWED);
 }
@@ -78,7 +84,8 @@ static int deliver(struct __sk_buff *skb, const struct packet *packet, const str
 	/* Of a packet that will be cut into segments, the length of one. */
 	__u32 length = skb->gso_size ? skb->gso_size + packet->headers : packet->length;
 
-	if (packet->flags & PACKET_SLOW || length > to->mtu) {
+	if ((packet->flags & PACKET_SLOW && !has_fault(FAULT_LAST_HOP_IGNORED)) ||
+	    (length > to->mtu && !has_fault(FAULT_MTU_IGNORED))) {
 		skb->mark |= proof;
 		return TCX_NEXT;
 	}
@@ -100,21 +107,23 @@ static int continue_flow(struct __sk_buff *skb, struct packet *packet, struct fl
 		return TCX_NEXT;
 	}
 	/* An end of it is another workload now: nothing is known of this one. */
-	if (flow->value.ends != ends_of(flow, ends))
+	if (flow->value.ends != ends_of(flow, ends) && !has_fault(FAULT_INCARNATION_IGNORED))
 		return TCX_NEXT;
 	/* Its receiver begins no connection by it. */
 	if (!is_original && packet->flags & PACKET_SYN)
 		return TCX_NEXT;
-	if (flow->value.generation != generation) {
+	if (flow->value.generation != generation && !has_fault(FAULT_GENERATION_IGNORED)) {
 		/* As its first packet was judged: of an answer, the port or the type of what it answers. */
 		__u32 port = is_original ? packet->judged_port : packet->source_port;
 		struct words words = {};
 
 		if (!is_original && packet->flags & PACKET_ANSWERS)
 			port <<= 8;
+		if (has_fault(FAULT_ANSWER_JUDGED))
+			port = packet->judged_port;
 		if (!is_allowed(is_original ? ends->source : ends->destination,
 				is_original ? ends->destination : ends->source, packet->protocol, port, &words))
-			return TCX_DROP;
+			return has_fault(FAULT_REVOKED_FLOW_PASSED) ? TCX_NEXT : TCX_DROP;
 		count_words(&words, packet->length);
 		flow->value.generation = generation;
 		changes = 1;
@@ -139,10 +148,15 @@ static __attribute__((noinline)) int deliver_error(struct __sk_buff *skb, struct
 
 	if (parse_network(skb, &quoted, error->transport + 8, error->protocol == PROTOCOL_ICMPV6, 1) != PACKET_FLOW)
 		return TCX_NEXT;
+	if (has_fault(FAULT_ERROR_OF_ANYONE))
+		goto found;
 	if (quoted.source[0] != error->destination[0] || quoted.source[1] != error->destination[1] ||
 	    quoted.destination[0] != error->source[0] || quoted.destination[1] != error->source[1])
 		return TCX_NEXT;
-	if (!read_ends(&quoted, &ends) || ends.destination->ifindex != skb->ifindex)
+found:
+	if (!read_ends(&quoted, &ends))
+		return TCX_NEXT;
+	if (ends.destination->ifindex != skb->ifindex && !has_fault(FAULT_ERROR_OF_ANYONE))
 		return TCX_NEXT;
 	set_key(flow, &quoted);
 	if (find_flow(flow) != FLOW_FOUND || flow->value.flags & FLOW_VIA_STACK ||
@@ -161,7 +175,8 @@ int from_pod(struct __sk_buff *skb)
 	struct ends ends = {};
 	int kind, found;
 
-	skb->mark &= ~proof;
+	if (!has_fault(FAULT_PROOF_NOT_CLEARED))
+		skb->mark &= ~proof;
 	if (state == STATE_OFF || skb->pkt_type != PACKET_HOST)
 		return TCX_NEXT;
 	kind = parse_packet(skb, &packet);
@@ -169,13 +184,20 @@ int from_pod(struct __sk_buff *skb)
 		return deliver_error(skb, &packet, &flow, proof);
 	if (kind != PACKET_FLOW)
 		return TCX_NEXT;
-	if (!read_ends(&packet, &ends) || ends.source->ifindex != skb->ifindex)
+	if (!read_ends(&packet, &ends))
+		return TCX_NEXT;
+	if (ends.source->ifindex != skb->ifindex && !has_fault(FAULT_SENDER_NOT_CHECKED))
 		return TCX_NEXT;
 	set_key(&flow, &packet);
 	found = find_flow(&flow);
-	if (found == FLOW_FOUND && !(packet.flags & PACKET_SYN && flow.value.flags & FLOW_CLOSING))
+	if (found == FLOW_FOUND && !(packet.flags & PACKET_SYN && flow.value.flags & FLOW_CLOSING &&
+				     !has_fault(FAULT_CLOSED_CONTINUES)))
 		return continue_flow(skb, &packet, &flow, &ends, proof);
-	if (found == FLOW_BUSY || state != STATE_ON || !(packet.flags & PACKET_BEGINS) || packet.flags & PACKET_SLOW)
+	if (found == FLOW_BUSY || (state != STATE_ON && !has_fault(FAULT_STATE_IGNORED)))
+		return TCX_NEXT;
+	if (!(packet.flags & PACKET_BEGINS) && !has_fault(FAULT_ANSWER_BEGINS))
+		return TCX_NEXT;
+	if (packet.flags & PACKET_SLOW && !has_fault(FAULT_FRAGMENT_BEGINS))
 		return TCX_NEXT;
 	if (!is_allowed(ends.source, ends.destination, packet.protocol, packet.judged_port, &words))
 		return TCX_NEXT;
@@ -197,7 +219,7 @@ int to_pod(struct __sk_buff *skb)
 	struct flow flow = {};
 	__u16 number;
 
-	if (config_word(CONFIG_STATE) == STATE_OFF)
+	if (config_word(CONFIG_STATE) == STATE_OFF || has_fault(FAULT_VIA_STACK_FORGOTTEN))
 		return TCX_NEXT;
 	if (parse_packet(skb, &packet) != PACKET_FLOW || packet.protocol == PROTOCOL_TCP)
 		return TCX_NEXT;

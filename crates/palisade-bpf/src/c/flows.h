@@ -127,6 +127,8 @@ static void set_key(struct flow *flow, const struct packet *packet)
 	key->protocol = packet->protocol;
 	asks = packet->flags & PACKET_ANSWERS ? !from_lower : from_lower;
 	key->orientation = packet->protocol == PROTOCOL_ICMP || packet->protocol == PROTOCOL_ICMPV6 ? asks : 0;
+	if (has_fault(FAULT_REQUEST_OF_ANYONE))
+		key->orientation = 0;
 	key->zone = 0;
 	flow->way = WAYS;
 	flow->now = bpf_ktime_get_coarse_ns() >> TIME_SHIFT;
@@ -173,7 +175,7 @@ static __u32 lifetime(__u8 protocol, __u8 flags)
 
 static int is_live(__u8 protocol, __u8 flags, __u32 seen, __u32 now)
 {
-	return now - seen <= lifetime(protocol, flags);
+	return now - seen <= lifetime(protocol, flags) || has_fault(FAULT_TIME_IGNORED);
 }
 
 enum found {
@@ -299,13 +301,20 @@ __attribute__((noinline)) int insert_flow(struct flow *flow)
 			least = value;
 			chosen = way;
 		}
-		if (bucket->tags[way] != tag || value <= 1)
+		if (bucket->tags[way] != tag)
 			continue;
 		different = 0;
 		for (number = 0; number < KEY_WORDS; number++)
 			different |= bucket->ways[way].key[number] ^ flow->key_words[number];
-		if (!different)
+		if (different)
+			continue;
+		if (value > 1)
 			is_there = 1;
+		else if (has_fault(FAULT_ENTRY_TWICE))
+			continue;
+		/* One that is over is written anew: a flow has one entry. */
+		chosen = way;
+		least = 0;
 	}
 	if (!is_there && chosen < WAYS) {
 		if (least > 1)

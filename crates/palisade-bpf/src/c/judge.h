@@ -6,15 +6,7 @@
 #ifndef PALISADE_JUDGE_H
 #define PALISADE_JUDGE_H
 
-#include "layout.h"
 #include "packet.h"
-
-static __u64 config_word(__u32 number)
-{
-	__u64 *word = bpf_map_lookup_elem(&config, &number);
-
-	return word ? *(volatile __u64 *)word : 0;
-}
 
 /* 32 bits that tell a key from another whose place it got. */
 static __u32 echo_of(__u64 first, __u64 second)
@@ -70,7 +62,7 @@ static __u32 range_word(__u32 first, __u32 count, __u16 port, __u32 fallback)
 			return 0;
 		if (port < found->first)
 			high = middle;
-		else if (port > found->last)
+		else if (port > found->last - !!has_fault(FAULT_RANGE_END_OPEN))
 			low = middle + 1;
 		else
 			return found->word;

@@ -6,7 +6,7 @@
 #ifndef PALISADE_PACKET_H
 #define PALISADE_PACKET_H
 
-#include "kernel.h"
+#include "faults.h"
 
 enum {
 	ETHERNET_HEADER = 14,
@@ -237,7 +237,7 @@ __attribute__((noinline)) int parse_network(struct __sk_buff *skb, struct packet
 		packet->source[1] = mapped_ipv4(header + 12);
 		packet->destination[1] = mapped_ipv4(header + 16);
 	}
-	if (packet->length < size + 8 || (!is_inner && offset + packet->length > skb->len))
+	if (packet->length < size + 8 || (!is_inner && offset + packet->length > skb->len && !has_fault(FAULT_LENGTH_IGNORED)))
 		return PACKET_OTHER;
 	packet->transport = offset + size;
 	packet->headers = size;

@@ -81,10 +81,10 @@ fn addresses(pod: usize) -> [IpAddr; 2] {
 /// Two workloads. The first may send anything; the second takes TCP to port 80, UDP to ports 1000 to 2000, and echo
 /// requests, from the first.
 impl World {
-    fn new() -> Self {
+    fn new(fault: u64) -> Self {
         let netns = TestNetNs::new("bpf-path").unwrap();
         let ifindexes = ["pod0", "pod1"].map(|name| add_interface(&netns, name));
-        let rows = Rows::load();
+        let rows = Rows::load(fault);
         let world = World {
             netns,
             rows,
@@ -157,13 +157,9 @@ fn back([source, to]: [SocketAddr; 2]) -> [SocketAddr; 2] {
     [to, source]
 }
 
-#[test]
-fn a_connection_is_delivered_in_both_directions_while_it_is_allowed() {
-    if !need_root() {
-        return;
-    }
+fn check_connections(fault: u64) {
     for family in [0, 1] {
-        let world = World::new();
+        let world = World::new(fault);
         let http = flow(family, 80);
         assert_eq!(
             world.from(1, &tcp(back(http), SYN_ACK)),
@@ -214,13 +210,9 @@ fn a_connection_is_delivered_in_both_directions_while_it_is_allowed() {
     }
 }
 
-#[test]
-fn datagrams_and_echo_requests_are_delivered_with_their_answers() {
-    if !need_root() {
-        return;
-    }
+fn check_datagrams(fault: u64) {
     for family in [0, 1] {
-        let world = World::new();
+        let world = World::new(fault);
         for (port, first) in [
             (999, Passes),
             (1_000, Delivered),
@@ -271,13 +263,9 @@ fn datagrams_and_echo_requests_are_delivered_with_their_answers() {
     }
 }
 
-#[test]
-fn what_is_not_proven_passes() {
-    if !need_root() {
-        return;
-    }
+fn check_passed(fault: u64) {
     for family in [0, 1] {
-        let world = World::new();
+        let world = World::new(fault);
         let datagram = flow(family, 1_500);
         let packet = udp(datagram);
         assert_eq!(world.from(1, &packet), Passes, "spoofed");
@@ -327,12 +315,8 @@ fn what_is_not_proven_passes() {
     }
 }
 
-#[test]
-fn a_flow_is_not_inherited_by_who_gets_its_place() {
-    if !need_root() {
-        return;
-    }
-    let world = World::new();
+fn check_inheritance(fault: u64) {
+    let world = World::new(fault);
     let datagram = flow(0, 1_500);
     assert_eq!(world.from(0, &udp(datagram)), Delivered);
     world.set_pod(1, 2, true);
@@ -340,13 +324,9 @@ fn a_flow_is_not_inherited_by_who_gets_its_place() {
     assert_eq!(world.from(1, &udp(back(datagram))), Passes);
 }
 
-#[test]
-fn answers_of_what_the_stack_delivered_go_by_it_as_well() {
-    if !need_root() {
-        return;
-    }
+fn check_via_stack(fault: u64) {
     for family in [0, 1] {
-        let world = World::new();
+        let world = World::new(fault);
         let datagram = flow(family, 1_500);
         assert_eq!(
             world.run("to_pod", 1, &udp(datagram)),
@@ -362,12 +342,26 @@ fn answers_of_what_the_stack_delivered_go_by_it_as_well() {
     }
 }
 
-#[test]
-fn a_full_table_loses_flows_and_counts_them() {
-    if !need_root() {
-        return;
+fn check_expiry(fault: u64) {
+    let world = World::new(fault);
+    world.rows.use_one_bucket();
+    for port in [1_000, 1_001, 1_002] {
+        assert_eq!(world.from(0, &udp(flow(0, port))), Delivered);
     }
-    let world = World::new();
+    world.rows.age_flows();
+    let again = flow(0, 1_001);
+    assert_eq!(world.from(1, &udp(back(again))), Passes, "it is over");
+    assert_eq!(world.from(0, &udp(again)), Delivered);
+    assert_eq!(
+        world.from(1, &udp(back(again))),
+        Delivered,
+        "its former entry is gone"
+    );
+    assert_eq!(world.rows.evictions(), 0);
+}
+
+fn check_full_table(fault: u64) {
+    let world = World::new(fault);
     for port in 1_000..1_200 {
         assert_eq!(world.from(0, &udp(flow(0, port))), Delivered);
     }
@@ -376,4 +370,98 @@ fn a_full_table_loses_flows_and_counts_them() {
     let answered =
         (1_000..1_200).filter(|port| world.from(1, &udp(back(flow(0, *port)))) == Delivered);
     assert_eq!(answered.count(), 64);
+}
+
+#[test]
+fn a_connection_is_delivered_in_both_directions_while_it_is_allowed() {
+    if need_root() {
+        check_connections(0);
+    }
+}
+
+#[test]
+fn datagrams_and_echo_requests_are_delivered_with_their_answers() {
+    if need_root() {
+        check_datagrams(0);
+    }
+}
+
+#[test]
+fn what_is_not_proven_passes() {
+    if need_root() {
+        check_passed(0);
+    }
+}
+
+#[test]
+fn a_flow_is_not_inherited_by_who_gets_its_place() {
+    if need_root() {
+        check_inheritance(0);
+    }
+}
+
+#[test]
+fn answers_of_what_the_stack_delivered_go_by_it_as_well() {
+    if need_root() {
+        check_via_stack(0);
+    }
+}
+
+#[test]
+fn a_flow_that_is_over_is_begun_anew_in_its_own_place() {
+    if need_root() {
+        check_expiry(0);
+    }
+}
+
+#[test]
+fn a_full_table_loses_flows_and_counts_them() {
+    if need_root() {
+        check_full_table(0);
+    }
+}
+
+/// The name of a mistake, and what is to find it.
+#[cfg(feature = "faults")]
+type Mistake = (&'static str, fn(u64));
+
+/// Mistakes of the programs, in the order of `enum fault` of `src/c/layout.h` from 1 on, and what is to find each.
+#[cfg(feature = "faults")]
+const FAULTS: [Mistake; 21] = [
+    ("ingress-not-judged", check_connections),
+    ("revoked-flow-passed", check_connections),
+    ("generation-ignored", check_connections),
+    ("incarnation-ignored", check_inheritance),
+    ("proof-not-cleared", check_connections),
+    ("via-stack-forgotten", check_via_stack),
+    ("sender-not-checked", check_passed),
+    ("unarmed-used", check_passed),
+    ("fragment-begins", check_passed),
+    ("answer-begins", check_connections),
+    ("request-of-anyone", check_datagrams),
+    ("range-end-open", check_datagrams),
+    ("mtu-ignored", check_passed),
+    ("last-hop-ignored", check_passed),
+    ("error-of-anyone", check_datagrams),
+    ("length-ignored", check_passed),
+    ("time-ignored", check_expiry),
+    ("state-ignored", check_passed),
+    ("answer-judged", check_connections),
+    ("closed-continues", check_connections),
+    ("entry-twice", check_expiry),
+];
+
+#[cfg(feature = "faults")]
+#[test]
+fn every_mistake_of_the_programs_is_found() {
+    if !need_root() {
+        return;
+    }
+    let mut numbers = 1..;
+    for (name, check) in FAULTS {
+        let fault = numbers.next().unwrap();
+        let found = std::panic::catch_unwind(|| check(fault)).is_err();
+        assert!(found, "{name} is not found");
+    }
+    println!("account: mistakes of the fast path: {} found", FAULTS.len());
 }

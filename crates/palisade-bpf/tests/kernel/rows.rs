@@ -17,6 +17,7 @@ const GENERATION: usize = 1;
 const PROOF_BIT: usize = 2;
 const BUCKET_MASK: usize = 3;
 const SEED: usize = 4;
+const FAULT: usize = 5;
 
 /// The number of buckets: few, so that flows meet.
 const BUCKETS: u32 = 8;
@@ -67,11 +68,13 @@ fn protocol_number(protocol: u8) -> usize {
 }
 
 impl Rows {
-    pub(crate) fn load() -> Self {
+    /// Loads the fast path, with a mistake of its programs switched on; 0 is none.
+    pub(crate) fn load(fault: u64) -> Self {
         let loaded = BpfObject::FAST_PATH
             .load_sized(&[("flows", BUCKETS)])
             .unwrap();
         let rows = Rows { loaded };
+        rows.store("config", FAULT, fault);
         rows.store("config", SEED, 0x1234_5678_9abc_def0);
         rows.store("config", BUCKET_MASK, u64::from(BUCKETS - 1));
         rows.store("config", PROOF_BIT, PROOF.into());
@@ -181,6 +184,23 @@ impl Rows {
         of_cpu
             .map(|value| u64::from_ne_bytes(value[..8].try_into().unwrap()))
             .sum()
+    }
+
+    /// Has a bucket for all flows.
+    pub(crate) fn use_one_bucket(&self) {
+        self.store("config", BUCKET_MASK, 0);
+    }
+
+    /// Lets all flows be over.
+    pub(crate) fn age_flows(&self) {
+        let view = self.loaded.map("flows").unwrap().view().unwrap();
+        for bucket in view.words().chunks(72) {
+            for way in bucket[8..].chunks(8) {
+                let word = way[5].load(Ordering::Acquire);
+                let seen = (word >> 32).wrapping_sub(1 << 20) & 0xffff_ffff;
+                way[5].store(word & 0xffff_ffff | seen << 32, Ordering::Release);
+            }
+        }
     }
 
     /// How many live flows had to make room.
