@@ -147,7 +147,7 @@ fn what_is_delivered_is_allowed_and_what_may_be_is_delivered() {
     let program = loaded.program("from_pod").unwrap();
     let run = || {
         let (mut delivered, mut passed, mut allowed_slowly) = (0_u64, 0_u64, 0_u64);
-        for (seed, case) in seeded_cases(1, cases(300)) {
+        for (seed, case) in seeded_cases(1, cases(3_000)) {
             let world = ModelWorld::generate(seed, case, 0);
             let mut engine = Engine::new(EngineOptions::default());
             let _ = engine.apply(world.state.objects().map(Update::Upsert));
