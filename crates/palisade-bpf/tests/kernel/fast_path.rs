@@ -84,7 +84,7 @@ impl World {
     fn new(fault: u64) -> Self {
         let netns = TestNetNs::new("bpf-path").unwrap();
         let ifindexes = ["pod0", "pod1"].map(|name| add_interface(&netns, name));
-        let rows = Rows::load(fault);
+        let rows = Rows::reset(fault);
         let world = World {
             netns,
             rows,

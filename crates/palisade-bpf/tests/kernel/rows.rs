@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use palisade_bpf::{BpfObject, LoadedObject};
 use palisade_sys::bpf::UpdateMode;
@@ -19,6 +20,8 @@ const BUCKET_MASK: usize = 3;
 const SEED: usize = 4;
 const FAULT: usize = 5;
 
+/// Counters that the tests use.
+const COUNTERS: u32 = 8;
 /// The number of buckets: few, so that flows meet.
 const BUCKETS: u32 = 8;
 
@@ -41,9 +44,15 @@ pub(crate) struct Slot {
     pub(crate) is_armed: bool,
 }
 
-/// The fast path, loaded, with its maps.
+/// The fast path: verifying it takes longer than a test of it, so it is loaded once.
+static LOADED: LazyLock<Mutex<LoadedObject>> = LazyLock::new(|| {
+    let loaded = BpfObject::FAST_PATH.load_sized(&[("flows", BUCKETS)]);
+    Mutex::new(loaded.unwrap())
+});
+
+/// The fast path with its maps, for one test at a time.
 pub(crate) struct Rows {
-    pub(crate) loaded: LoadedObject,
+    pub(crate) loaded: MutexGuard<'static, LoadedObject>,
 }
 
 fn echo(first: u64, second: u64) -> u32 {
@@ -68,12 +77,29 @@ fn protocol_number(protocol: u8) -> usize {
 }
 
 impl Rows {
-    /// Loads the fast path, with a mistake of its programs switched on; 0 is none.
-    pub(crate) fn load(fault: u64) -> Self {
-        let loaded = BpfObject::FAST_PATH
-            .load_sized(&[("flows", BUCKETS)])
-            .unwrap();
+    /// Empties the maps, and switches a mistake of the programs on; 0 is none.
+    pub(crate) fn reset(fault: u64) -> Self {
+        let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = Rows { loaded };
+        for name in ["endpoints", "classes", "ports"] {
+            let map = rows.loaded.map(name).unwrap();
+            let elements = map.elements().unwrap().into_iter();
+            let keys: Vec<u8> = elements.flat_map(|element| element.key).collect();
+            map.delete_all(&keys).unwrap();
+        }
+        for name in ["config", "slots", "sets", "descriptors", "ranges", "flows"] {
+            let view = rows.loaded.map(name).unwrap().view().unwrap();
+            for word in view.words() {
+                word.store(0, Ordering::Release);
+            }
+        }
+        let counters = rows.loaded.map("counters").unwrap();
+        for counter in 0..COUNTERS {
+            let key = counter.to_ne_bytes();
+            let values = counters.value(&key).unwrap().unwrap();
+            let zeros = vec![0; values.len()];
+            counters.update(&key, &zeros, UpdateMode::Any).unwrap();
+        }
         rows.store("config", FAULT, fault);
         rows.store("config", SEED, 0x1234_5678_9abc_def0);
         rows.store("config", BUCKET_MASK, u64::from(BUCKETS - 1));
