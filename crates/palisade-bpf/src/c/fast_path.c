@@ -101,7 +101,7 @@ static int continue_flow(struct __sk_buff *skb, struct packet *packet, struct fl
 	int changes = flow->value.seen != flow->now;
 
 	if (flags & FLOW_VIA_STACK) {
-		flow->value.seen = flow->now;
+		see_flow(flow, flags);
 		if (changes)
 			refresh_flow(flow);
 		return TCX_NEXT;
@@ -133,8 +133,7 @@ static int continue_flow(struct __sk_buff *skb, struct packet *packet, struct fl
 	if (packet->flags & PACKET_ENDS)
 		flags |= FLOW_CLOSING;
 	if (changes || flags != flow->value.flags) {
-		flow->value.flags = flags;
-		flow->value.seen = flow->now;
+		see_flow(flow, flags);
 		refresh_flow(flow);
 	}
 	return deliver(skb, packet, ends->destination, proof);
@@ -202,8 +201,7 @@ int from_pod(struct __sk_buff *skb)
 	if (!is_allowed(ends.source, ends.destination, packet.protocol, packet.judged_port, &words))
 		return TCX_NEXT;
 	flow.value.generation = config_word(CONFIG_GENERATION);
-	flow.value.seen = flow.now;
-	flow.value.flags = flow.from_lower ? FLOW_FROM_LOWER : 0;
+	see_flow(&flow, flow.from_lower ? FLOW_FROM_LOWER : 0);
 	flow.value.ends = ends_of(&flow, &ends);
 	if (found == FLOW_FOUND ? !refresh_flow(&flow) : !insert_flow(&flow))
 		return TCX_NEXT;
@@ -228,8 +226,7 @@ int to_pod(struct __sk_buff *skb)
 	set_key(&flow, &packet);
 	if (find_flow(&flow) != FLOW_ABSENT)
 		return TCX_NEXT;
-	flow.value.seen = flow.now;
-	flow.value.flags = FLOW_VIA_STACK | (flow.from_lower ? FLOW_FROM_LOWER : 0);
+	see_flow(&flow, FLOW_VIA_STACK | (flow.from_lower ? FLOW_FROM_LOWER : 0));
 	insert_flow(&flow);
 	return TCX_NEXT;
 }
