@@ -153,7 +153,7 @@ impl<'a> FastPathMaps<'a> {
             map.delete_all(&keys)?;
         }
         self.write_rows(projection)?;
-        let endpoints = find(self.loaded, "endpoints")?;
+        let mut endpoints = HashRows::default();
         for (slot, number) in projection.slots.iter().zip(1_u16..) {
             let known = interface(slot);
             self.store_slot(number, slot, known);
@@ -161,9 +161,9 @@ impl<'a> FastPathMaps<'a> {
             let [first, second] = address_words(slot.address);
             let key = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
             let value = u64::from(number) | u64::from(known.incarnation) << 16;
-            set(endpoints, &key, value, echo(first, second))?;
+            endpoints.add(&key, value, echo(first, second));
         }
-        Ok(())
+        endpoints.write(find(self.loaded, "endpoints")?)
     }
 
     fn store_slot(&self, number: u16, slot: &SlotRow, interface: Option<SlotInterface>) {
@@ -186,13 +186,14 @@ impl<'a> FastPathMaps<'a> {
         for (class, number) in projection.default_classes.iter().zip(1..) {
             store(&self.sets, number, (*class).into());
         }
-        let classes = find(self.loaded, "classes")?;
+        let mut classes = HashRows::default();
         for ((number, identity), class) in &projection.classes {
             let key = [number.to_ne_bytes(), identity.0.to_ne_bytes()].concat();
             let echo = echo((*number).into(), identity.0.into());
-            set(classes, &key, (*class).into(), echo)?;
+            classes.add(&key, (*class).into(), echo);
         }
-        let ports = find(self.loaded, "ports")?;
+        classes.write(find(self.loaded, "classes")?)?;
+        let mut ports = HashRows::default();
         let mut next_range = 0;
         for (row, class) in projection.class_rows.iter().zip(1_u32..) {
             let mut words = [0_u32; 2 * DESCRIPTOR_WORDS];
@@ -208,7 +209,7 @@ impl<'a> FastPathMaps<'a> {
                         let mut key = class.to_ne_bytes().to_vec();
                         key.extend([first.to_ne_bytes(), number.to_ne_bytes()].concat());
                         let echo = echo(class.into(), u64::from(number) << 16 | u64::from(first));
-                        set(ports, &key, word.into(), echo)?;
+                        ports.add(&key, word.into(), echo);
                         continue;
                     }
                     let range = u64::from(first) | u64::from(last) << 16 | u64::from(word) << 32;
@@ -228,7 +229,7 @@ impl<'a> FastPathMaps<'a> {
                 );
             }
         }
-        Ok(())
+        ports.write(find(self.loaded, "ports")?)
     }
 
     fn check_sizes(&self, projection: &Projection) -> Result<(), MapsError> {
@@ -265,6 +266,25 @@ impl<'a> FastPathMaps<'a> {
     }
 }
 
+/// Rows of a hash, to be written in one call.
+#[derive(Default)]
+struct HashRows {
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl HashRows {
+    fn add(&mut self, key: &[u8], value: u64, echo: u32) {
+        self.keys.extend(key);
+        let value = value | u64::from(echo) << 32;
+        self.values.extend(value.to_ne_bytes());
+    }
+
+    fn write(&self, map: &BpfMap) -> Result<(), MapsError> {
+        Ok(map.update_all(&self.keys, &self.values, UpdateMode::Any)?)
+    }
+}
+
 fn find<'a>(loaded: &'a LoadedObject, name: &'static str) -> Result<&'a BpfMap, MapsError> {
     loaded.map(name).ok_or(MapsError::Missing(name))
 }
@@ -273,11 +293,6 @@ fn store(view: &MapView, word: usize, value: u64) {
     if let Some(place) = view.words().get(word) {
         place.store(value, Ordering::Release);
     }
-}
-
-fn set(map: &BpfMap, key: &[u8], value: u64, echo: u32) -> Result<(), BpfError> {
-    let value = value | u64::from(echo) << 32;
-    map.update(key, &value.to_ne_bytes(), UpdateMode::Any)
 }
 
 fn encode(word: Word) -> u32 {

@@ -12,14 +12,6 @@ use palisade_sys::bpf::{
 };
 use thiserror::Error;
 
-/// The kinds of maps that objects have.
-const MAP_KINDS: [MapKind; 4] = [
-    MapKind::Hash,
-    MapKind::Array,
-    MapKind::PerCpuArray,
-    MapKind::RingBuffer,
-];
-
 /// Bytes at an address at which the headers of an object can be read.
 #[repr(align(8))]
 struct AlignedBytes<T>(T);
@@ -145,7 +137,6 @@ impl BpfObject {
 
     fn map_shape(self, name: &str, map: &Map) -> Result<MapShape, ObjectError> {
         let kind = MapKind::from_number(map.map_type());
-        let kind = kind.filter(|kind| MAP_KINDS.contains(kind));
         let kind = kind.ok_or_else(|| self.malformed(&format!("{name} is of an unknown kind")))?;
         Ok(MapShape {
             kind: Some(kind),

@@ -5,8 +5,8 @@
 //! host: what any other packet would need is left out, and such a packet passes.
 //!
 //! Promises: a packet that the [`Projection`] allows at both ends is allowed by [`Tables::judge`](palisade_tables::Tables::judge)
-//! and owes no report; every packet that may begin a flow and that the tables allow without a report is allowed, but for
-//! classes with more ranges than the programs search ([`MAX_RANGES`]). Never: denies, or knows a map of the kernel.
+//! and owes no report; every packet that may begin a flow and that the tables allow without a report, without a
+//! reading of its queries and whatever its source port is allowed, but for classes with more ranges than the programs search ([`MAX_RANGES`]). Never: denies, or knows a map of the kernel.
 
 #![no_std]
 

@@ -6,8 +6,7 @@
 //! Never: judges, or keeps a port.
 
 use palisade_api::MonitorEndpoint;
-use palisade_model::EndpointId;
-use palisade_model::Str;
+use palisade_model::{EndpointId, Str};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
