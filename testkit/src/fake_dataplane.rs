@@ -18,6 +18,9 @@ use palisade_dataplane::{
     PlanPreview, PolicyDriver, StepObserver, StepOutcome, Subscription, TamperEvent,
 };
 
+/// The name of the driver, and of its part of the counter ledger.
+const NAME: &str = "fake";
+
 /// A call of a [`FakeDataplane`] method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataplaneCall {
@@ -246,8 +249,7 @@ impl PolicyDriver for FakeDataplane {
         self.written = None;
         let mut state = self.lock();
         state.record_call(DataplaneCall::Resync(Box::new(tables.clone())))?;
-        let accounts = ledger.take_restored();
-        ledger.reconcile(&accounts, &state.counters);
+        ledger.part(NAME).reconcile(&state.counters);
         let outcome = state.replace_tables(tables);
         let written = state.tables.clone();
         drop(state);
@@ -312,7 +314,8 @@ impl PolicyDriver for FakeDataplane {
         let accounts: CounterAccounts = accounts
             .map(|(key, (account, _))| (key.clone(), vec![account.clone()]))
             .collect();
-        Ok(ledger.update_totals(&accounts, counters))
+        ledger.part(NAME).update(accounts, counters);
+        Ok(ledger.totals())
     }
 
     fn written_tables(&self) -> Option<&Tables> {
@@ -355,7 +358,7 @@ impl AddressTranslation for FakeDataplane {
 
 impl Dataplane for FakeDataplane {
     fn name(&self) -> &'static str {
-        "fake"
+        NAME
     }
 
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {

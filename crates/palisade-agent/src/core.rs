@@ -252,8 +252,7 @@ impl Core {
     pub fn restore(&mut self) -> Result<(), WorkloadError> {
         let enforcer = &mut self.node.enforcer;
         if !self.config.dry_run {
-            let state_dir = &self.config.state.dir;
-            (enforcer.policy).restore_counts(state_dir, &*enforcer.dataplane);
+            enforcer.policy.restore_counts(&self.config.state.dir);
         }
         list_interfaces(&mut *self.workloads.network, enforcer);
         self.workloads.restore(&mut self.node)?;

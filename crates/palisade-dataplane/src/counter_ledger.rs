@@ -1,304 +1,139 @@
 //! The counter ledger: totals per account that never decrease, even when the kernel's counters are deleted.
 //!
-//! Promises: a reported total never goes back; with a journal, a deleted counter is added to the totals
-//! exactly once, even if the process dies between any two steps. A counter that another program deletes is
-//! added with the value read last. The drivers write to it, and one owner keeps it: it outlives a driver, and
-//! what a driver of another name counted stays in the totals. Never: reads the kernel.
+//! Every counting part of a driver has its own counters in it; a total is the sum of what the counters of all
+//! parts had when they were read last, and of what is retired.
+//!
+//! Promises: a total never goes back; with a journal, a deleted counter is added to the totals exactly once,
+//! even if the process dies between any two steps. A counter that another program deletes is added with the
+//! value read last. A part that is not used stays as the journal has it, and counts with what it had. One
+//! owner keeps the ledger: it outlives a driver. Never: reads the kernel, or touches the counters of another
+//! part than the caller's.
+
+mod journal_writer;
+mod part_counters;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
-use palisade_layout::{
-    CountAccount, CounterAccounts, CounterKey, CounterSnapshot, Counters, RetiringCounter,
-};
-use palisade_tables::{CounterValue, ReportReason, VerdictCause};
+use palisade_layout::{CountAccount, CounterAccounts, CounterSnapshot, Counters, RetiringCounter};
+use palisade_model::Str;
+use palisade_tables::{CounterValue, VerdictCause};
 
-use crate::counter_journal::{self, CounterJournal, JournalAccount, JournalEntry, JournalError};
+use crate::counter_journal::{self, CounterJournal, JournalEntry, JournalError};
+use journal_writer::{JournalWriter, count_account};
+use part_counters::{AccountCounts, PartCounters, add, difference};
 
-/// The journal is not compacted before it has this many new entries.
-const MIN_COMPACTION: usize = 2_000;
-
-/// Retired counts, values read last, and totals reported last.
+/// Retired counts, and the counters of each part.
 #[derive(Default)]
 pub struct CounterLedger {
     /// Counts of deleted counters.
-    retired: BTreeMap<CountAccount, CounterValue>,
-    /// The value of each counter when it was read last.
-    last_read: BTreeMap<CounterKey, CounterValue>,
-    /// The accounts that the journal had for the driver's counters, until the driver takes them.
-    restored: CounterAccounts,
-    /// The totals reported last.
-    reported: BTreeMap<CountAccount, CounterValue>,
-    /// Counters that may be deleted already; reading the kernel decides.
-    retiring: Vec<RetiringCounter>,
-    journal: Option<Box<dyn CounterJournal>>,
-    /// The driver that makes the keys.
-    driver: String,
-    /// The journal's numbers of accounts.
-    numbers: BTreeMap<CountAccount, u32>,
-    /// Entries since the last compaction, and the entries it wrote.
-    journal_sizes: (usize, usize),
-    /// The last journal error, until [`CounterLedger::take_error`] returns it.
-    journal_error: Option<std::io::Error>,
+    retired: AccountCounts,
+    /// The parts by name.
+    parts: BTreeMap<Str, PartCounters>,
+    writer: JournalWriter,
 }
 
 impl fmt::Debug for CounterLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CounterLedger")
             .field("retired", &self.retired)
-            .field("reported", &self.reported)
-            .field("retiring", &self.retiring)
+            .field("parts", &self.parts.keys())
             .finish_non_exhaustive()
     }
 }
 
 impl CounterLedger {
-    /// Restores what an earlier process journalled, and journals from now on; to be called before the driver
-    /// of this name first writes. Returns why the text was not read to its end.
+    /// Restores what an earlier process journalled, and journals from now on; to be called before a driver
+    /// first writes. Returns why the text was not read to its end.
     pub fn restore(
         &mut self,
-        driver: &str,
         journal: Box<dyn CounterJournal>,
         text: &[u8],
     ) -> Option<JournalError> {
         let content = counter_journal::decode(text);
-        // Another driver's keys mean nothing to this one.
-        let is_readable = content.driver.as_deref() == Some(driver);
-        self.restore_entries(content.entries, is_readable);
-        self.journal = Some(journal);
-        driver.clone_into(&mut self.driver);
-        let accounts = self.restored.clone();
-        self.compact(true, &|| accounts.clone());
+        self.replay(content.entries);
+        self.writer.open(journal);
+        self.compact();
         content.error
     }
 
-    fn restore_entries(&mut self, entries: Vec<JournalEntry>, is_readable: bool) {
+    fn replay(&mut self, entries: Vec<JournalEntry>) {
         let mut accounts: BTreeMap<u32, CountAccount> = BTreeMap::new();
-        let accounts_of =
-            |accounts: &BTreeMap<u32, CountAccount>, numbers: &[u32]| -> Vec<CountAccount> {
-                let accounts = numbers.iter().map(|number| accounts.get(number).cloned());
-                accounts.flatten().collect()
-            };
+        let accounts_of = |accounts: &BTreeMap<u32, CountAccount>, numbers: &[u32]| {
+            let accounts = numbers.iter().map(|number| accounts.get(number).cloned());
+            accounts.flatten().collect()
+        };
         for entry in entries {
             match entry {
                 JournalEntry::Account(number, account) => {
                     accounts.extend(count_account(account).map(|account| (number, account)));
                 }
-                JournalEntry::Counter(key, numbers) => {
-                    self.restored.insert(key, accounts_of(&accounts, &numbers));
-                }
-                JournalEntry::Retiring(key, numbers, packets, bytes) => {
+                JournalEntry::Counter(part, key, numbers) => {
                     let accounts = accounts_of(&accounts, &numbers);
-                    let count = CounterValue { packets, bytes };
-                    self.retiring.push(RetiringCounter {
-                        key,
-                        accounts,
-                        count,
-                    });
+                    let part = self.parts.entry(part).or_default();
+                    part.add_restored(key, accounts);
                 }
-                JournalEntry::Deleted => self.add_retired(),
-                JournalEntry::Reconciled => self.retiring.clear(),
+                JournalEntry::Retiring(part, key, numbers, packets, bytes) => {
+                    let part = self.parts.entry(part).or_default();
+                    part.begin_retirement(vec![RetiringCounter {
+                        key,
+                        accounts: accounts_of(&accounts, &numbers),
+                        count: CounterValue { packets, bytes },
+                    }]);
+                }
+                JournalEntry::Deleted(part) => {
+                    let part = self.parts.entry(part).or_default();
+                    part.retire_deleted(&mut self.retired);
+                }
+                JournalEntry::Reconciled(part) => {
+                    self.parts.entry(part).or_default().discard_retiring();
+                }
+                JournalEntry::Lost(part, number, packets, bytes) => {
+                    if let Some(account) = accounts.get(&number) {
+                        let part = self.parts.entry(part).or_default();
+                        let count = CounterValue { packets, bytes };
+                        part.retire(account, count, &mut self.retired);
+                    }
+                }
+                JournalEntry::Count(part, number, packets, bytes) => {
+                    if let Some(account) = accounts.get(&number) {
+                        let part = self.parts.entry(part).or_default();
+                        part.set_count(account.clone(), CounterValue { packets, bytes });
+                    }
+                }
                 JournalEntry::Add(number, packets, bytes) => {
                     if let Some(account) = accounts.get(&number) {
-                        let entry = self.retired.entry(account.clone()).or_default();
-                        add(entry, CounterValue { packets, bytes });
+                        let total = self.retired.entry(account.clone()).or_default();
+                        add(total, CounterValue { packets, bytes });
                     }
                 }
-                JournalEntry::Total(number, packets, bytes) => {
+                JournalEntry::Total(part, number, packets, bytes) => {
                     if let Some(account) = accounts.get(&number) {
-                        let total = CounterValue { packets, bytes };
-                        self.reported.insert(account.clone(), total);
+                        let retired = self.retired.get(account).copied().unwrap_or_default();
+                        let count = difference(CounterValue { packets, bytes }, retired);
+                        let part = self.parts.entry(part).or_default();
+                        part.set_count(account.clone(), count);
                     }
                 }
             }
         }
-        if !is_readable {
-            // Nobody reads these counters any more: what they had, and no less than was reported, stays.
-            self.add_retired();
-            self.restored.clear();
-        }
     }
 
-    /// The accounts that the journal had for the driver's counters; empty the next time.
-    pub fn take_restored(&mut self) -> CounterAccounts {
-        std::mem::take(&mut self.restored)
+    /// The part of this name: the name of what makes its keys, the same after a restart.
+    pub fn part<'a>(&'a mut self, name: &'a str) -> LedgerPart<'a> {
+        LedgerPart { ledger: self, name }
     }
 
-    /// The journal error since the last call, if any.
-    pub fn take_error(&mut self) -> Option<std::io::Error> {
-        self.journal_error.take()
-    }
-
-    /// Whether a journal is written.
-    pub fn has_journal(&self) -> bool {
-        self.journal.is_some()
-    }
-
-    /// Journals the accounts of new counters, before they are in the kernel.
-    pub fn record_accounts(&mut self, counters: &CounterAccounts) {
-        if !self.has_journal() || counters.is_empty() {
-            return;
-        }
-        let mut entries = Vec::new();
-        self.push_counters(counters, &mut entries);
-        self.append(&entries);
-    }
-
-    fn push_counters(&mut self, counters: &CounterAccounts, entries: &mut Vec<JournalEntry>) {
-        for (key, accounts) in counters {
-            let numbers = self.account_numbers(accounts, entries);
-            entries.push(JournalEntry::Counter(key.clone(), numbers));
-        }
-    }
-
-    /// Journals counters that are about to be deleted.
-    pub fn begin_retirement(&mut self, retiring: Vec<RetiringCounter>) {
-        let mut entries = Vec::new();
-        for RetiringCounter {
-            key,
-            accounts,
-            count,
-        } in &retiring
-        {
-            if *count == CounterValue::default() {
-                continue;
-            }
-            let numbers = self.account_numbers(accounts, &mut entries);
-            entries.push(JournalEntry::Retiring(
-                key.clone(),
-                numbers,
-                count.packets,
-                count.bytes,
-            ));
-        }
-        self.retiring.extend(retiring);
-        if !entries.is_empty() {
-            self.append(&entries);
-        }
-    }
-
-    /// The counters given to [`CounterLedger::begin_retirement`] are deleted.
-    pub fn finish_retirement(&mut self) {
-        if self
-            .retiring
-            .iter()
-            .any(|counter| counter.count != CounterValue::default())
-        {
-            self.append(&[JournalEntry::Deleted]);
-        }
-        self.add_retired();
-    }
-
-    fn add_retired(&mut self) {
-        for RetiringCounter {
-            key,
-            accounts,
-            count,
-        } in std::mem::take(&mut self.retiring)
-        {
-            self.last_read.remove(&key);
-            if !palisade_sys::fault::is_injected("count-lost") {
-                add_to_accounts(&mut self.retired, &accounts, count);
-            }
-        }
-    }
-
-    /// Adds counters that are missing from the kernel, or lower than before, to the retired counts:
-    /// `snapshot` is what was read, `counters` has the accounts of each counter.
-    pub fn reconcile(&mut self, counters: &CounterAccounts, snapshot: &dyn CounterSnapshot) {
-        let went_back = |key: &CounterKey, accounts: &[CountAccount], before: CounterValue| {
-            let now = snapshot.value(key, accounts).unwrap_or_default();
-            now.packets < before.packets || now.bytes < before.bytes
-        };
-        let mut entries = Vec::new();
-        let mut lost: Vec<(Vec<CountAccount>, CounterValue)> = Vec::new();
-        let retiring = std::mem::take(&mut self.retiring);
-        if retiring
-            .iter()
-            .any(|counter| counter.count != CounterValue::default())
-        {
-            entries.push(JournalEntry::Reconciled);
-        }
-        for RetiringCounter {
-            key,
-            accounts,
-            count,
-        } in retiring
-        {
-            if went_back(&key, &accounts, count) {
-                self.last_read.remove(&key);
-                lost.push((accounts, count));
-            }
-        }
-        let mut last_read = std::mem::take(&mut self.last_read);
-        last_read.retain(|key, before| {
-            let accounts = counters.get(key).map_or(&[][..], |accounts| accounts);
-            let is_lost = went_back(key, accounts, *before);
-            if is_lost {
-                lost.push((accounts.to_vec(), *before));
-            }
-            !is_lost
-        });
-        self.last_read = last_read;
-        for (accounts, count) in lost {
-            for number in self.account_numbers(&accounts, &mut entries) {
-                entries.push(JournalEntry::Add(number, count.packets, count.bytes));
-            }
-            add_to_accounts(&mut self.retired, &accounts, count);
-        }
-        if !entries.is_empty() {
-            self.append(&entries);
-        }
-    }
-
-    /// The totals; later ones are never less.
-    pub fn update_totals(
-        &mut self,
-        counters: &CounterAccounts,
-        snapshot: &dyn CounterSnapshot,
-    ) -> Counters {
-        self.reconcile(counters, snapshot);
+    /// The totals of all parts; later ones are never less. They have all that a part's counters had at its last
+    /// update; what is deleted after it may hide what the others of the same account have counted since.
+    #[must_use]
+    pub fn totals(&self) -> Counters {
         let mut totals = self.retired.clone();
-        for (key, accounts) in counters {
-            if let Some(count) = snapshot.value(key, accounts) {
-                add_to_accounts(&mut totals, accounts, count);
-                if count != CounterValue::default() {
-                    self.last_read.insert(key.clone(), count);
-                }
+        for part in self.parts.values() {
+            for (account, count) in part.counts() {
+                add(totals.entry(account.clone()).or_default(), *count);
             }
         }
-        let mut entries = Vec::new();
-        for (account, reported) in &self.reported {
-            // Counts of a table that was deleted before it was read again.
-            let total = totals.entry(account.clone()).or_default();
-            let missing = CounterValue {
-                packets: reported.packets.saturating_sub(total.packets),
-                bytes: reported.bytes.saturating_sub(total.bytes),
-            };
-            if missing != CounterValue::default() {
-                add(total, missing);
-                add(self.retired.entry(account.clone()).or_default(), missing);
-                if let Some(number) = self.numbers.get(account) {
-                    entries.push(JournalEntry::Add(*number, missing.packets, missing.bytes));
-                }
-            }
-        }
-        if self.has_journal() {
-            for (account, total) in &totals {
-                if self.reported.get(account) != Some(total) {
-                    let numbers = self.account_numbers(std::slice::from_ref(account), &mut entries);
-                    let totals = numbers
-                        .into_iter()
-                        .map(|number| JournalEntry::Total(number, total.packets, total.bytes));
-                    entries.extend(totals);
-                }
-            }
-        }
-        if !entries.is_empty() {
-            self.append(&entries);
-        }
-        self.reported.clone_from(&totals);
         let mut counters = Counters::default();
         for (account, count) in totals {
             match account {
@@ -310,6 +145,30 @@ impl CounterLedger {
         counters
     }
 
+    /// Drops a part whose counters nobody will read again; what they had stays in the totals. Those that were
+    /// about to be deleted count as deleted.
+    pub fn retire_part(&mut self, name: &str) {
+        let Some(mut part) = self.parts.remove(name) else {
+            return;
+        };
+        part.retire_deleted(&mut self.retired);
+        for (account, count) in part.counts() {
+            add(self.retired.entry(account.clone()).or_default(), *count);
+        }
+        // One write, so that a process that dies has the part or its retired counts.
+        self.compact();
+    }
+
+    /// The journal error since the last call, if any.
+    pub fn take_error(&mut self) -> Option<std::io::Error> {
+        self.writer.take_error()
+    }
+
+    /// Whether a journal is written.
+    pub fn has_journal(&self) -> bool {
+        self.writer.is_open()
+    }
+
     /// Drops the totals of rules for which `keep` returns false.
     pub fn retain(&mut self, keep: &dyn Fn(&VerdictCause) -> bool) {
         let must_keep = |account: &CountAccount| match account {
@@ -317,116 +176,176 @@ impl CounterLedger {
             CountAccount::Drop(_) | CountAccount::Audit(_) => true,
         };
         self.retired.retain(|account, _| must_keep(account));
-        self.reported.retain(|account, _| must_keep(account));
+        for part in self.parts.values_mut() {
+            part.retain(&must_keep);
+        }
+    }
+
+    /// Rewrites the journal.
+    fn compact(&mut self) {
+        if !self.has_journal() {
+            return;
+        }
+        let writer = &mut self.writer;
+        writer.begin_compaction();
+        for (name, part) in &self.parts {
+            for (key, accounts) in part.accounts() {
+                let numbers = writer.numbers(accounts);
+                writer.push(JournalEntry::Counter(name.clone(), key.clone(), numbers));
+            }
+            for counter in part.retiring() {
+                push_retiring(writer, name, counter);
+            }
+            let zero = CounterValue::default();
+            for (account, count) in part.counts().iter().filter(|(_, count)| **count != zero) {
+                push_count(writer, name, account, *count);
+            }
+        }
+        for (account, count) in &self.retired {
+            let number = writer.number(account);
+            writer.push(JournalEntry::Add(number, count.packets, count.bytes));
+        }
+        writer.finish_compaction();
+    }
+}
+
+/// One part of a ledger, for the driver that has its counters. It leaves those of other parts alone.
+#[derive(Debug)]
+pub struct LedgerPart<'a> {
+    ledger: &'a mut CounterLedger,
+    name: &'a str,
+}
+
+impl LedgerPart<'_> {
+    fn split(&mut self) -> (&mut PartCounters, &mut AccountCounts, &mut JournalWriter) {
+        let part = self.ledger.parts.entry(self.name.into()).or_default();
+        (part, &mut self.ledger.retired, &mut self.ledger.writer)
+    }
+
+    /// The accounts that the journal had for the counters; empty the next time, and after an update.
+    pub fn take_restored(&mut self) -> CounterAccounts {
+        self.split().0.take_restored()
+    }
+
+    /// Journals the accounts of new counters, before they are in the kernel.
+    pub fn record_accounts(&mut self, counters: &CounterAccounts) {
+        let name = Str::new(self.name);
+        let (part, _, writer) = self.split();
+        if !writer.is_open() {
+            return;
+        }
+        for (key, accounts) in counters {
+            part.add(key.clone(), accounts.as_slice().into());
+            let numbers = writer.numbers(accounts);
+            writer.push(JournalEntry::Counter(name.clone(), key.clone(), numbers));
+        }
+        writer.append();
+    }
+
+    /// Journals counters that are about to be deleted.
+    pub fn begin_retirement(&mut self, retiring: Vec<RetiringCounter>) {
+        let name = Str::new(self.name);
+        let (part, _, writer) = self.split();
+        for counter in &retiring {
+            if counter.count != CounterValue::default() {
+                push_retiring(writer, &name, counter);
+            }
+        }
+        writer.append();
+        part.begin_retirement(retiring);
+    }
+
+    /// The counters given to [`LedgerPart::begin_retirement`] are deleted.
+    pub fn finish_retirement(&mut self) {
+        let name = Str::new(self.name);
+        let (part, retired, writer) = self.split();
+        if part.has_retiring_counts() {
+            writer.push(JournalEntry::Deleted(name));
+            writer.append();
+        }
+        part.retire_deleted(retired);
+    }
+
+    /// Adds counters that are missing from the kernel, or lower than before, to the retired counts:
+    /// `snapshot` is what was read.
+    pub fn reconcile(&mut self, snapshot: &dyn CounterSnapshot) {
+        self.retire_lost(snapshot);
+        self.ledger.writer.append();
+    }
+
+    fn retire_lost(&mut self, snapshot: &dyn CounterSnapshot) {
+        let name = Str::new(self.name);
+        let (part, retired, writer) = self.split();
+        if part.has_retiring_counts() {
+            writer.push(JournalEntry::Reconciled(name.clone()));
+        }
+        for (accounts, count) in part.take_lost(snapshot) {
+            for account in &*accounts {
+                push_lost(writer, &name, account, count);
+                part.retire(account, count, retired);
+            }
+        }
+    }
+
+    /// Takes over all counters of the part as they were read: `counters` has the accounts of each. Counters
+    /// that are missing from the kernel, or lower than before, are added to the retired counts.
+    pub fn update(&mut self, counters: CounterAccounts, snapshot: &dyn CounterSnapshot) {
+        self.retire_lost(snapshot);
+        let name = Str::new(self.name);
+        let (part, retired, writer) = self.split();
+        let before = part.counts().clone();
+        let counts = part.replace(counters, snapshot);
+        for (account, count) in before {
+            // Of counters that were lost while no process knew their values.
+            let now = counts.get(&account).copied().unwrap_or_default();
+            let lost = difference(count, now);
+            if lost != CounterValue::default() {
+                push_lost(writer, &name, &account, lost);
+                part.retire(&account, lost, retired);
+            }
+        }
+        for (account, count) in &counts {
+            let before = part.counts().get(account).copied().unwrap_or_default();
+            if before != *count {
+                push_count(writer, &name, account, *count);
+            }
+        }
+        part.set_counts(counts);
+        writer.append();
     }
 
     /// Rewrites the journal if it has grown enough or if `always` is set: `counters` gives the accounts of
-    /// all counters in the kernel.
+    /// all counters of this part in the kernel.
     pub fn compact(&mut self, always: bool, counters: &dyn Fn() -> CounterAccounts) {
-        let (appended, compacted) = self.journal_sizes;
-        let is_due = always || appended > compacted.max(MIN_COMPACTION);
-        if self.journal.is_none() || !is_due {
-            return;
-        }
-        self.numbers.clear();
-        let mut entries = Vec::new();
-        self.push_counters(&counters(), &mut entries);
-        let retiring = std::mem::take(&mut self.retiring);
-        for RetiringCounter {
-            key,
-            accounts,
-            count,
-        } in &retiring
-        {
-            let numbers = self.account_numbers(accounts, &mut entries);
-            entries.push(JournalEntry::Retiring(
-                key.clone(),
-                numbers,
-                count.packets,
-                count.bytes,
-            ));
-        }
-        self.retiring = retiring;
-        for (account, count) in self.retired.clone() {
-            let numbers = self.account_numbers(&[account], &mut entries).into_iter();
-            let add = |number| JournalEntry::Add(number, count.packets, count.bytes);
-            entries.extend(numbers.map(add));
-        }
-        for (account, count) in self.reported.clone() {
-            let numbers = self.account_numbers(&[account], &mut entries).into_iter();
-            let total = |number| JournalEntry::Total(number, count.packets, count.bytes);
-            entries.extend(numbers.map(total));
-        }
-        if let Some(journal) = &mut self.journal {
-            let text = counter_journal::encode(&self.driver, &entries);
-            if let Err(error) = text.and_then(|text| journal.replace(&text)) {
-                self.journal_error = Some(error);
-            }
-        }
-        self.journal_sizes = (0, entries.len());
-    }
-
-    /// The numbers of accounts; appends entries for new ones.
-    fn account_numbers(
-        &mut self,
-        accounts: &[CountAccount],
-        entries: &mut Vec<JournalEntry>,
-    ) -> Vec<u32> {
-        let mut out = Vec::with_capacity(accounts.len());
-        for account in accounts {
-            let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
-            let number = *self.numbers.entry(account.clone()).or_insert_with(|| {
-                let account = match account {
-                    CountAccount::Rule(cause) => JournalAccount::Rule((**cause).clone()),
-                    CountAccount::Drop(reason) => JournalAccount::Reason(reason.name().to_owned()),
-                    CountAccount::Audit(verdicts) => JournalAccount::Audit(*verdicts),
-                };
-                entries.push(JournalEntry::Account(next, account));
-                next
-            });
-            out.push(number);
-        }
-        out
-    }
-
-    fn append(&mut self, entries: &[JournalEntry]) {
-        self.journal_sizes.0 += entries.len();
-        if let Some(journal) = &mut self.journal {
-            let mut text = Vec::new();
-            let encoded = counter_journal::encode_entries(entries, &mut text);
-            if let Err(error) = encoded.and_then(|()| journal.append(&text)) {
-                self.journal_error = Some(error);
-            }
+        let writer = &self.ledger.writer;
+        if writer.is_open() && (always || writer.is_compaction_due()) {
+            self.split().0.set_accounts(counters());
+            self.ledger.compact();
         }
     }
 }
 
-/// The account of a journal's entry; `None` for a reason that this build does not know.
-fn count_account(account: JournalAccount) -> Option<CountAccount> {
-    match account {
-        JournalAccount::Rule(cause) => Some(CountAccount::Rule(Arc::new(cause))),
-        JournalAccount::Reason(name) => {
-            let mut reasons = ReportReason::DROPS.into_iter();
-            let reason = reasons.find(|reason| reason.name() == name);
-            reason.map(CountAccount::Drop)
-        }
-        JournalAccount::Audit(verdicts) => Some(CountAccount::Audit(verdicts)),
-    }
+fn push_retiring(writer: &mut JournalWriter, part: &Str, counter: &RetiringCounter) {
+    let numbers = writer.numbers(&counter.accounts);
+    writer.push(JournalEntry::Retiring(
+        part.clone(),
+        counter.key.clone(),
+        numbers,
+        counter.count.packets,
+        counter.count.bytes,
+    ));
 }
 
-fn add(total: &mut CounterValue, count: CounterValue) {
-    total.packets = total.packets.saturating_add(count.packets);
-    total.bytes = total.bytes.saturating_add(count.bytes);
+fn push_lost(writer: &mut JournalWriter, part: &Str, account: &CountAccount, lost: CounterValue) {
+    let number = writer.number(account);
+    let entry = JournalEntry::Lost(part.clone(), number, lost.packets, lost.bytes);
+    writer.push(entry);
 }
 
-fn add_to_accounts(
-    totals: &mut BTreeMap<CountAccount, CounterValue>,
-    accounts: &[CountAccount],
-    count: CounterValue,
-) {
-    for account in accounts {
-        add(totals.entry(account.clone()).or_default(), count);
-    }
+fn push_count(writer: &mut JournalWriter, part: &Str, account: &CountAccount, count: CounterValue) {
+    let number = writer.number(account);
+    let entry = JournalEntry::Count(part.clone(), number, count.packets, count.bytes);
+    writer.push(entry);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The contract between the agent and what enforces policy, and the drivers that fulfil it.
 //!
 //! [`driver`] has the traits, one for each concern, and their results; [`DriverError`] their errors. The
-//! [`CounterLedger`] adds up what drivers count, and its file belongs to it, not to a driver. [`nftables`] is
+//! [`CounterLedger`] adds up what the [parts](LedgerPart) of drivers count, and its file belongs to it, not to a driver. [`nftables`] is
 //! the only driver so far.
 //!
 //! Promises: a step, or each of its entries, is applied atomically ([`PolicyDriver::atomicity`]); the next step starts
@@ -22,7 +22,7 @@ mod packet_report;
 mod subscription;
 
 pub use counter_journal::{CounterJournal, JournalError};
-pub use counter_ledger::CounterLedger;
+pub use counter_ledger::{CounterLedger, LedgerPart};
 pub use driver::{
     AddressTranslation, ApplyOutcome, Dataplane, DnsRuleStore, DriverCondition, DriverStatus,
     InstalledPolicy, Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver,

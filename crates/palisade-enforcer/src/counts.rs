@@ -49,16 +49,11 @@ impl CountsFile {
         }
     }
 
-    /// Restores a ledger from the file, which need not exist, for the driver of this name; the ledger
-    /// journals to the file from now on.
+    /// Restores a ledger from the file, which need not exist; the ledger journals to the file from now on.
     ///
     /// # Errors
     /// Why the file was not read to its end; what comes before is restored.
-    pub(crate) fn restore(
-        self,
-        driver: &str,
-        ledger: &mut CounterLedger,
-    ) -> Result<(), CountsError> {
+    pub(crate) fn restore(self, ledger: &mut CounterLedger) -> Result<(), CountsError> {
         let path = self.path.clone();
         let (text, failure) = match palisade_sys::plain_file::read(&path) {
             Ok(_) if fault::is_injected("counts-not-restored") => (Vec::new(), None),
@@ -66,7 +61,7 @@ impl CountsFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
             Err(source) => (Vec::new(), Some(source)),
         };
-        let damage = ledger.restore(driver, Box::new(self), &text);
+        let damage = ledger.restore(Box::new(self), &text);
         match (failure, damage) {
             (Some(source), _) => Err(CountsError::Io { path, source }),
             (None, Some(source)) => Err(CountsError::Content { path, source }),
@@ -121,13 +116,10 @@ mod tests {
         let path = dir.path().join("counts.log");
         let restore = || {
             let mut ledger = CounterLedger::default();
-            CountsFile::in_state_dir(dir.path()).restore("fake", &mut ledger)
+            CountsFile::in_state_dir(dir.path()).restore(&mut ledger)
         };
         restore().unwrap();
-        assert_eq!(
-            std::fs::read(&path).unwrap(),
-            b"{\"schema\":3,\"driver\":\"fake\"}\n"
-        );
+        assert_eq!(std::fs::read(&path).unwrap(), b"{\"schema\":4}\n");
         palisade_sys::atomic_file::write_atomically(&path, b"{\"schema\":2}\nx\n").unwrap();
         let error = palisade_text::error_chain(&restore().unwrap_err());
         assert!(error.contains("counts.log: line 2 is damaged: "), "{error}");

@@ -380,9 +380,9 @@ impl PolicySubsystem {
     }
 
     /// Restores the counters saved before a restart, and saves them from now on.
-    pub fn restore_counts(&mut self, state_dir: &Path, dataplane: &dyn Dataplane) {
+    pub fn restore_counts(&mut self, state_dir: &Path) {
         let file = CountsFile::in_state_dir(state_dir);
-        if let Err(error) = file.restore(dataplane.name(), &mut self.ledger) {
+        if let Err(error) = file.restore(&mut self.ledger) {
             tracing::warn!(error = %error_chain(&error), "reading the counter journal failed; counters from before the restart are lost");
         }
     }

@@ -44,7 +44,7 @@ use palisade_tables::{
     Atomicity, CounterValue, Delta, DnsRules, Phase, ReportReason, TableChange, Tables,
 };
 
-use crate::counter_ledger::CounterLedger;
+use crate::counter_ledger::{CounterLedger, LedgerPart};
 use crate::driver::{
     AddressTranslation, ApplyOutcome, Dataplane, DnsRuleStore, DriverCondition, DriverStatus,
     InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver, StepOutcome,
@@ -65,6 +65,9 @@ pub use palisade_nft::{Config, NflogConfig, RedirectConfig};
 
 /// The name by which it is opened.
 pub const NAME: &str = "nftables";
+
+/// The part of the counter ledger that its keys belong to; journals have the name.
+const LEDGER_PART: &str = "nftables";
 
 /// The dataplane over nf_tables, in one network namespace.
 #[derive(Debug)]
@@ -207,7 +210,7 @@ impl NftDataplane {
             all.extend(accounts.clone());
             all
         };
-        ledger.compact(true, &all_accounts);
+        ledger.part(LEDGER_PART).compact(true, &all_accounts);
         let steps = self.execute_adoption(&mut transaction, &accounts, &snapshot, &causes, ledger);
         let steps = match steps {
             Ok(steps) => steps,
@@ -238,7 +241,7 @@ impl NftDataplane {
     ) -> CounterAccounts {
         let mut accounts = self.counter_accounts();
         accounts.extend(counts::drop_counters(&snapshot.chains));
-        ledger.reconcile(&accounts, snapshot);
+        ledger.part(LEDGER_PART).reconcile(snapshot);
         accounts
     }
 
@@ -262,7 +265,7 @@ impl NftDataplane {
         }
         counts::add_retiring_counters(transaction, accounts, snapshot);
         let mut observer = LedgerObserver {
-            ledger,
+            part: ledger.part(LEDGER_PART),
             accounts,
             causes,
             step_observer: self.step_observer.as_mut(),
@@ -282,7 +285,7 @@ impl NftDataplane {
         });
         let counters = created.flat_map(|class| planner.class_counters(class));
         let accounts = counts::counter_accounts(counters.collect(), &self.causes);
-        ledger.record_accounts(&accounts);
+        ledger.part(LEDGER_PART).record_accounts(&accounts);
     }
 
     /// Restores in place what another program changed; `None` if that is not possible.
@@ -364,7 +367,8 @@ impl PolicyDriver for NftDataplane {
         ledger: &mut CounterLedger,
     ) -> Result<ApplyOutcome, DriverError> {
         self.masquerade_table = None;
-        self.recovered_accounts.extend(ledger.take_restored());
+        let restored = ledger.part(LEDGER_PART).take_restored();
+        self.recovered_accounts.extend(restored);
         self.adopt_orphaned_tables()?;
         let observed = self.executor.read_back()?;
         self.adopt(observed, tables, ledger)
@@ -394,7 +398,7 @@ impl PolicyDriver for NftDataplane {
         self.causes.begin(delta);
         self.record_new_accounts(delta, ledger);
         let mut observer = LedgerObserver {
-            ledger,
+            part: ledger.part(LEDGER_PART),
             accounts: &CounterAccounts::new(),
             causes: &self.causes,
             step_observer: self.step_observer.as_mut(),
@@ -412,7 +416,8 @@ impl PolicyDriver for NftDataplane {
             let rules = self.dns_rules();
             self.dns_rules.retain(rules);
         }
-        ledger.compact(false, &|| self.counter_accounts());
+        let mut part = ledger.part(LEDGER_PART);
+        part.compact(false, &|| self.counter_accounts());
         Ok(apply_outcome(steps))
     }
 
@@ -435,7 +440,8 @@ impl PolicyDriver for NftDataplane {
     }
 
     fn counters(&mut self, ledger: &mut CounterLedger) -> Result<Counters, DriverError> {
-        self.recovered_accounts.extend(ledger.take_restored());
+        let restored = ledger.part(LEDGER_PART).take_restored();
+        self.recovered_accounts.extend(restored);
         let accounts = self.counter_accounts();
         let mut snapshot = TableCounters {
             chains: self.executor.chains()?,
@@ -449,7 +455,8 @@ impl PolicyDriver for NftDataplane {
                 snapshot.elements.insert(set, elements);
             }
         }
-        Ok(ledger.update_totals(&accounts, &snapshot))
+        ledger.part(LEDGER_PART).update(accounts, &snapshot);
+        Ok(ledger.totals())
     }
 
     fn written_tables(&self) -> Option<&Tables> {
@@ -600,7 +607,7 @@ impl Dataplane for NftDataplane {
 
 /// Passes the counters that a step deletes to the ledger, and each step that is written to its observer.
 struct LedgerObserver<'a> {
-    ledger: &'a mut CounterLedger,
+    part: LedgerPart<'a>,
     accounts: &'a CounterAccounts,
     causes: &'a RuleCauses,
     step_observer: Option<&'a mut StepObserver>,
@@ -620,11 +627,11 @@ impl TransactionObserver for LedgerObserver<'_> {
                 count: *count,
             }
         });
-        self.ledger.begin_retirement(retiring.collect());
+        self.part.begin_retirement(retiring.collect());
     }
 
     fn after_delete(&mut self, _: &[(&AttributedCounter, CounterValue)]) {
-        self.ledger.finish_retirement();
+        self.part.finish_retirement();
     }
 
     fn after_step(&mut self, step: usize, phase: Phase) -> Result<(), DriverError> {

@@ -448,8 +448,7 @@ fn counts_survive_edits_and_damage_that_no_agent_saw() {
     let driver = || {
         let mut driver = place.driver();
         let text = ledger.0.lock().unwrap().clone();
-        let name = driver.name();
-        let error = driver.ledger.restore(name, Box::new(ledger.clone()), &text);
+        let error = driver.ledger.restore(Box::new(ledger.clone()), &text);
         assert!(error.is_none(), "{error:?}");
         driver
     };
