@@ -6,7 +6,9 @@ use palisade_bpf::FastPathSupport;
 use palisade_config::{
     Config, DnsConfig, HostConfig, NftablesConfig, PolicyConfig, WorkloadsConfig,
 };
-use palisade_dataplane::nftables::{self, NflogConfig, NftDataplane, RedirectConfig};
+use palisade_dataplane::nftables::{
+    self, NflogConfig, NftDataplane, PacketMarkBits, RedirectConfig,
+};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_enforcer::policy_subsystem::judgement_options;
 use palisade_network::dns_redirect::RedirectMarks;
@@ -131,7 +133,10 @@ fn open_nftables(
         table: config.table.as_str().into(),
         interface_prefix: workloads.interface_prefix.as_str().into(),
         ct_mark_mask: config.mark_mask,
-        packet_mark_bit: PACKET_MARK_BIT,
+        packet_mark: PacketMarkBits {
+            early_stage: PACKET_MARK_BIT,
+            proof: None,
+        },
         judgement: judgement_options(policy, host),
         deny_action: policy.deny_action,
         owned: config.owns_table,

@@ -14,9 +14,8 @@ pub struct Config {
     pub interface_prefix: Str,
     /// The bits of the connection mark that we use: one contiguous run of at least 8.
     pub ct_mark_mask: u32,
-    /// The bit of the packet mark that we use, between early stages of host interfaces and those that follow; it is
-    /// never left set.
-    pub packet_mark_bit: u32,
+    /// The bits of the packet mark that we use.
+    pub packet_mark: PacketMarkBits,
     /// Which traffic is judged that could be exempt.
     pub judgement: JudgementOptions,
     /// What happens to what policy denies.
@@ -50,7 +49,7 @@ impl Default for Config {
             table: "palisade".into(),
             interface_prefix: "pal".into(),
             ct_mark_mask: 0xffff_ff00,
-            packet_mark_bit: 0x1000,
+            packet_mark: PacketMarkBits::default(),
             judgement: JudgementOptions::default(),
             deny_action: DenyAction::default(),
             sctp_tracked: true,
@@ -63,8 +62,27 @@ impl Default for Config {
     }
 }
 
+/// The bits of the packet mark that the chains of policy use, each one bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketMarkBits {
+    /// The bit between early stages of host interfaces and those that follow; it is never left set.
+    pub early_stage: u32,
+    /// The bit that a fast path sets on packets of flows that it owns; `None` if there is none, so that no mark means
+    /// anything.
+    pub proof: Option<u32>,
+}
+
+impl Default for PacketMarkBits {
+    fn default() -> Self {
+        PacketMarkBits {
+            early_stage: 0x1000,
+            proof: None,
+        }
+    }
+}
+
 /// How DNS queries reach the proxy that reads them. All are bits of the packet mark, each apart from the others and from
-/// [`Config::packet_mark_bit`].
+/// [`Config::packet_mark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedirectConfig {
     /// The port of the proxy's listeners on the loopback addresses.
@@ -85,6 +103,16 @@ pub struct RedirectConfig {
 }
 
 impl RedirectConfig {
+    fn packet_mark_masks(&self) -> [u32; 5] {
+        [
+            self.redirect_bit,
+            self.number_mask,
+            self.upstream_bit,
+            self.answer_bit,
+            self.host_answer_bit,
+        ]
+    }
+
     /// The greatest number of DNS rules; the first is 1.
     pub fn last_number(&self) -> u32 {
         self.number_mask >> self.shift()
@@ -151,6 +179,20 @@ impl Config {
         } else {
             0
         }
+    }
+
+    /// The bits of the packet mark that two uses share; there must be none.
+    pub fn packet_mark_overlap(&self) -> u32 {
+        let early_stage = [self.packet_mark.early_stage];
+        let redirect = self.redirect.iter();
+        let masks = early_stage
+            .into_iter()
+            .chain(self.packet_mark.proof)
+            .chain(redirect.flat_map(RedirectConfig::packet_mark_masks));
+        let (_, overlap) = masks.fold((0, 0), |(sum, overlap), mask| {
+            (sum | mask, overlap | sum & mask)
+        });
+        overlap
     }
 
     /// The bit of the connection mark for a mid-stream TCP flow, whose initiator is not known: the highest
@@ -266,6 +308,40 @@ mod tests {
                 config.generation_quarter(least)
             );
         }
+    }
+
+    #[test]
+    fn no_two_uses_share_a_bit_of_the_packet_mark() {
+        let overlap = |proof, redirect| {
+            let packet_mark = PacketMarkBits {
+                proof,
+                ..PacketMarkBits::default()
+            };
+            let config = Config {
+                packet_mark,
+                redirect,
+                ..Config::default()
+            };
+            config.packet_mark_overlap()
+        };
+        let redirect = RedirectConfig::default();
+        for (proof, in_redirect, wanted) in [
+            (None, None, 0),
+            (None, Some(redirect), 0),
+            (Some(0x2000), Some(redirect), 0),
+            (Some(0x1000), None, 0x1000),
+            (Some(0x1_0000), None, 0),
+            (Some(0x1_0000), Some(redirect), 0x1_0000),
+            (Some(0x8000_0000), Some(redirect), 0x8000_0000),
+        ] {
+            assert_eq!(overlap(proof, in_redirect), wanted, "{proof:?}");
+        }
+        let host_answer_bit = redirect.upstream_bit;
+        let twice = RedirectConfig {
+            host_answer_bit,
+            ..redirect
+        };
+        assert_eq!(overlap(None, Some(twice)), host_answer_bit);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The chains of the early stages of host interfaces: before connection tracking, and before destination NAT.
 //!
 //! A judgement of an early stage has three ends: a denied packet is dropped, an allowed one returns, and one that is
-//! not decided returns with a bit of its own mark set ([`Config::packet_mark_bit`]), since what allows or leaves open
-//! may be in a chain that tests source ports. What is allowed gets the bit for the chains of the other stages, which
-//! then do not judge it at that interface and clear the bit; they trust it only at an interface with points of the
-//! early stage, whose chains have written it.
+//! not decided returns with a bit of its own mark set
+//! ([`PacketMarkBits::early_stage`](crate::PacketMarkBits::early_stage)), since what allows or leaves open may be in a
+//! chain that tests source ports. What is allowed gets the bit for the chains of the other stages, which then do not
+//! judge it at that interface and clear the bit; they trust it only at an interface with points of the early stage,
+//! whose chains have written it.
 //!
 //! Before connection tracking each packet is judged by itself, where it arrives or where the host's own stack sends it.
 //! What is allowed is not tracked. Before destination NAT, flows are judged, in the same hooks as the stages that
@@ -67,7 +68,7 @@ pub(crate) fn continue_verdict(reported: Option<ReportReason>) -> NftVerdict {
 pub(crate) fn continue_chains(config: &Config) -> Vec<(Str, Chain)> {
     let reasons = [None].into_iter().chain(REPORTED.map(Some));
     let chains = reasons.map(|reported| {
-        let set = RuleBuilder::new().set_packet_mark(config.packet_mark_bit, true);
+        let set = RuleBuilder::new().set_packet_mark(config.packet_mark.early_stage, true);
         let report =
             reported.map(|reason| RuleBuilder::new().verdict(nflog::final_verdict(config, reason)));
         let rules = [set.build()].into_iter().chain(report).collect();
@@ -86,7 +87,7 @@ pub(crate) fn decided_rules(
     if NftFault::EarlyAllowJudgedAgain.is_injected() {
         return Vec::new();
     }
-    let bit = config.packet_mark_bit;
+    let bit = config.packet_mark.early_stage;
     let is_set = || RuleBuilder::new().packet_mark(bit);
     let cleared = |line: RuleBuilder, stage| {
         let mut rule = end();
@@ -118,7 +119,7 @@ pub(crate) fn untracked_chains(config: &Config) -> Vec<(Str, Chain)> {
             vec![entry(leaving, "p_untracked_out")],
         ),
     ];
-    let bit = config.packet_mark_bit;
+    let bit = config.packet_mark.early_stage;
     for (side, name) in [(arriving, "p_untracked_in"), (leaving, "p_untracked_out")] {
         let mut rules = vec![
             RuleBuilder::new().set_packet_mark(bit, false).build(),
@@ -159,7 +160,7 @@ pub(crate) fn untracked_chains(config: &Config) -> Vec<(Str, Chain)> {
 
 /// What is not decided: clears the bit.
 fn not_decided_rule(config: &Config, verdict: NftVerdict) -> NftRule {
-    let bit = config.packet_mark_bit;
+    let bit = config.packet_mark.early_stage;
     RuleBuilder::new()
         .packet_mark(bit)
         .set_packet_mark(bit, false)
@@ -320,7 +321,7 @@ fn tracked() -> RuleBuilder {
 /// The chains that lead flows to their judgement, and what was allowed on.
 fn pre_dnat_flow_chains(config: &Config) -> Vec<(Str, Chain)> {
     let (arriving, leaving) = (PacketSide::Arriving, PacketSide::Leaving);
-    let bit = config.packet_mark_bit;
+    let bit = config.packet_mark.early_stage;
     let clear = || RuleBuilder::new().set_packet_mark(bit, false).build();
     // Not tracked, and so not judged here either.
     let untracked = || {
@@ -421,7 +422,7 @@ fn judged_rules(side: PacketSide) -> Vec<NftRule> {
 
 /// The end of what is forwarded: what is allowed gets the bit where a stage follows that judges this side.
 fn forward_end_rules(config: &Config, side: PacketSide) -> Vec<NftRule> {
-    let bit = config.packet_mark_bit;
+    let bit = config.packet_mark.early_stage;
     vec![
         not_decided_rule(config, NftVerdict::Goto("p_dnat_end".into())),
         judged_interface(config, side, PolicyStage::Forward)

@@ -45,7 +45,7 @@ mod translated;
 
 pub use adopt::adopt;
 pub use ast::*;
-pub use config::{Config, NflogConfig, RedirectConfig};
+pub use config::{Config, NflogConfig, PacketMarkBits, RedirectConfig};
 pub use fault::NftFault;
 pub use field_type::FieldType;
 pub use installed_points::installed_points;

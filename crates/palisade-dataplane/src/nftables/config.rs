@@ -38,8 +38,17 @@ pub(super) fn validate(config: &Config) -> Result<(), DriverError> {
         let reason = "it must be one contiguous run of at least 8 bits";
         return invalid("the conntrack mark mask", reason);
     }
-    if !config.packet_mark_bit.is_power_of_two() {
+    let bits = config.packet_mark;
+    if !bits.early_stage.is_power_of_two() {
         return invalid("the packet mark bit", "it must be one bit");
+    }
+    if bits.proof.is_some_and(|bit| !bit.is_power_of_two()) {
+        return invalid("the proof bit of the packet mark", "it must be one bit");
+    }
+    let overlap = config.packet_mark_overlap();
+    if overlap != 0 {
+        let reason = format!("two uses share {overlap:#x}");
+        return invalid("the bits of the packet mark", &reason);
     }
     if !(1..=14).contains(&config.interface_prefix.len()) {
         return invalid("the interface prefix", "it must be 1 to 14 bytes long");

@@ -61,7 +61,7 @@ use netlink::{Executor, TransactionObserver, owner};
 use preview::{preview_of, take_over};
 use report_reader::{KernelReportLookup, ReportReader};
 
-pub use palisade_nft::{Config, NflogConfig, RedirectConfig};
+pub use palisade_nft::{Config, NflogConfig, PacketMarkBits, RedirectConfig};
 
 /// The name by which it is opened.
 pub const NAME: &str = "nftables";
