@@ -1,10 +1,11 @@
 //! Finds errors in a ruleset or transaction, before the kernel refuses them or silently accepts them.
 
 use crate::set_lookup::overlaps;
+use crate::simulator::CONNTRACK_PRIORITY;
 use palisade_model::Str;
 use palisade_nft::{
-    CtKey, Element, ElementKey, Expr, Hook, LookupMode, MapValue, MetaKey, NftRule, NftSet, Op,
-    Ruleset,
+    Chain, CtKey, Element, ElementKey, Expr, Hook, LookupMode, MapValue, MetaKey, NftRule, NftSet,
+    Op, Ruleset,
 };
 use palisade_nft::{NftVerdict, SetDecl, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +57,9 @@ pub enum LintProblem {
     /// A rule that answers, which this base chain leads to: the kernel cannot answer in its hook, or nothing is known
     /// of the flow there.
     AnswerFrom(Str),
+    /// A rule that leaves packets out of connection tracking, which this base chain leads to: connection tracking has
+    /// seen them there, so the rule has no effect.
+    NotrackFrom(Str),
     /// An expression that Palisade never writes.
     Unknown(Str),
 }
@@ -79,6 +83,7 @@ impl fmt::Display for LintFinding {
             LintProblem::LogPrefixTooLong => f.write_str("a log prefix of more than 127 bytes"),
             LintProblem::ZeroRate => f.write_str("a rate limit of zero"),
             LintProblem::AnswerFrom(base) => write!(f, "answers packets of {base}"),
+            LintProblem::NotrackFrom(base) => write!(f, "leaves packets of {base} out too late"),
             LintProblem::Unknown(name) => write!(f, "unsupported expression {name}"),
         }
     }
@@ -120,7 +125,7 @@ pub fn lint(ruleset: &Ruleset) -> Vec<LintFinding> {
             lint.add(name, LintProblem::Unreferenced);
         }
     }
-    check_answers(&mut lint, ruleset);
+    check_hooks(&mut lint, ruleset);
     for name in &used {
         if !ruleset.chains.contains_key(*name) && !ruleset.sets.contains_key(*name) {
             lint.add(name, LintProblem::Missing((*name).clone()));
@@ -198,39 +203,68 @@ fn can_break(expr: &Expr) -> bool {
     )
 }
 
-/// Finds the rules that answer and that a hook leads to in which the kernel cannot.
-fn check_answers(lint: &mut Linter, ruleset: &Ruleset) {
+/// Finds the rules that a hook leads to in which they fail: those that answer where the kernel cannot, and those that
+/// leave packets out of connection tracking where it has seen them.
+fn check_hooks(lint: &mut Linter, ruleset: &Ruleset) {
+    let rules = ruleset.chains.values().flat_map(|chain| &chain.rules);
+    let has_notrack = rules
+        .flat_map(|rule| &rule.exprs)
+        .any(|expr| *expr == Expr::Notrack);
     for (base, chain) in &ruleset.chains {
-        let hook = chain.base_chain.map(|base| base.hook);
-        if !matches!(hook, Some(Hook::Prerouting | Hook::Postrouting)) {
+        let Some(base_chain) = chain.base_chain else {
+            continue;
+        };
+        let (hook, priority) = (base_chain.hook, base_chain.priority);
+        let can_answer = !matches!(hook, Hook::Prerouting | Hook::Postrouting);
+        let is_before_conntrack =
+            matches!(hook, Hook::Prerouting | Hook::Output) && priority < CONNTRACK_PRIORITY;
+        if can_answer && (is_before_conntrack || !has_notrack) {
             continue;
         }
-        let mut seen: BTreeSet<&Str> = BTreeSet::new();
-        let mut queue = vec![base];
-        while let Some(name) = queue.pop() {
-            let Some(chain) = ruleset.chains.get(name).filter(|_| seen.insert(name)) else {
-                continue;
-            };
+        for (name, chain) in reachable_chains(ruleset, base) {
             for expr in chain.rules.iter().flat_map(|rule| &rule.exprs) {
                 match expr {
-                    Expr::Reject(_) => lint.add(name, LintProblem::AnswerFrom(base.clone())),
-                    Expr::Verdict(verdict) => queue.extend(verdict.chain()),
-                    Expr::Lookup {
-                        set,
-                        mode: LookupMode::Verdict,
-                        ..
-                    } => {
-                        let set = ruleset.sets.get(set).into_iter();
-                        queue.extend(
-                            set.flat_map(|set| set.elements.values())
-                                .filter_map(element_chain),
-                        );
+                    Expr::Reject(_) if !can_answer => {
+                        lint.add(name, LintProblem::AnswerFrom(base.clone()));
+                    }
+                    Expr::Notrack if !is_before_conntrack => {
+                        lint.add(name, LintProblem::NotrackFrom(base.clone()));
                     }
                     _ => {}
                 }
             }
         }
     }
+}
+
+/// A chain, and every chain that its packets can come to.
+fn reachable_chains<'a>(ruleset: &'a Ruleset, base: &'a Str) -> BTreeMap<&'a Str, &'a Chain> {
+    let mut chains = BTreeMap::new();
+    let mut queue = vec![base];
+    while let Some(name) = queue.pop() {
+        let Some(chain) = ruleset.chains.get(name) else {
+            continue;
+        };
+        if chains.insert(name, chain).is_some() {
+            continue;
+        }
+        for expr in chain.rules.iter().flat_map(|rule| &rule.exprs) {
+            match expr {
+                Expr::Verdict(verdict) => queue.extend(verdict.chain()),
+                Expr::Lookup {
+                    set,
+                    mode: LookupMode::Verdict,
+                    ..
+                } => {
+                    let set = ruleset.sets.get(set).into_iter();
+                    let elements = set.flat_map(|set| set.elements.values());
+                    queue.extend(elements.filter_map(element_chain));
+                }
+                _ => {}
+            }
+        }
+    }
+    chains
 }
 
 fn references(rule: &NftRule) -> impl Iterator<Item = &Str> {

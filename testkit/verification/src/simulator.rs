@@ -22,6 +22,10 @@ pub struct SimulationOutcome {
     pub mark: u32,
     /// Whether the packet's own mark, which other programs use, is unchanged.
     pub packet_mark_kept: bool,
+    /// The packet's own mark afterwards.
+    pub packet_mark: u32,
+    /// Whether a rule left the packet out of connection tracking.
+    pub is_left_out: bool,
     /// The counters that counted it, in order.
     pub counters_hit: Vec<CounterLocation>,
     /// The prefixes under which it was logged, in order. Rate limits are never reached here.
@@ -53,9 +57,9 @@ pub enum SimulationError {
 }
 
 /// The priority of connection tracking in its hooks.
-const CONNTRACK_PRIORITY: i32 = -200;
+pub(crate) const CONNTRACK_PRIORITY: i32 = -200;
 
-/// The mark of every packet on arrival, set by another program.
+/// The mark of a packet on arrival, set by another program, unless a test says otherwise.
 const PACKET_MARK: u32 = 0x8000_8001;
 
 /// Simulates packets.
@@ -68,6 +72,8 @@ pub struct RulesetSimulator<'a> {
     translated: Option<Option<Str>>,
     /// The destination of the flow before destination NAT.
     pre_dnat: Option<PreDnat>,
+    /// The packet's own mark on arrival.
+    packet_mark: u32,
 }
 
 enum ExprOutcome {
@@ -101,6 +107,7 @@ impl<'a> RulesetSimulator<'a> {
             switch_after: 0,
             translated: None,
             pre_dnat: None,
+            packet_mark: PACKET_MARK,
         }
     }
 
@@ -112,6 +119,7 @@ impl<'a> RulesetSimulator<'a> {
             switch_after: switch,
             translated: None,
             pre_dnat: None,
+            packet_mark: PACKET_MARK,
         }
     }
 
@@ -132,6 +140,13 @@ impl<'a> RulesetSimulator<'a> {
         self
     }
 
+    /// Simulates packets that have these bits of their own mark set on arrival, beside those that another program sets.
+    #[must_use]
+    pub fn with_packet_mark(mut self, bits: u32) -> Self {
+        self.packet_mark |= bits;
+        self
+    }
+
     /// Simulates a packet through all hooks that it passes.
     ///
     /// # Errors
@@ -144,7 +159,7 @@ impl<'a> RulesetSimulator<'a> {
             hook: Hook::Prerouting,
             registers: [0xa5; 64],
             mark: packet.conntrack.mark,
-            packet_mark: PACKET_MARK,
+            packet_mark: self.packet_mark,
             is_tracked: false,
             is_left_out: false,
             counters_hit: Vec::new(),
@@ -178,7 +193,9 @@ impl<'a> RulesetSimulator<'a> {
         Ok(SimulationOutcome {
             accepted,
             mark: run.mark,
-            packet_mark_kept: run.packet_mark == PACKET_MARK,
+            packet_mark_kept: run.packet_mark == self.packet_mark,
+            packet_mark: run.packet_mark,
+            is_left_out: run.is_left_out,
             counters_hit: run.counters_hit,
             log_prefixes: run.log_prefixes,
             cost: run.cost,
