@@ -38,5 +38,9 @@ palisade_model::faults! {
         EarlyAllowJudgedAgain,
         UntrackedTracked,
         PreDnatAfterDnat,
+        ProofOfAnyInterface,
+        ProofUntracksAnything,
+        ProofTracked,
+        ProofBitLeft,
     }
 }

@@ -33,6 +33,7 @@ mod names;
 mod nflog;
 mod planner;
 mod print;
+mod proof;
 mod redirect;
 mod redirect_ports;
 mod redirect_probe;

@@ -27,6 +27,7 @@ use crate::names::{
 };
 use crate::names::{concat_fields, mark_bytes, zero_prefixed_marks};
 use crate::nflog::{self, counted_drop_rule};
+use crate::proof;
 use crate::redirect;
 use crate::rule::{RuleBuilder, chain, family_number};
 use crate::translated;
@@ -73,6 +74,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     chains.extend(midstream::chains(config));
     chains.extend(translated::chains(config));
     chains.extend(early_stages::continue_chains(config));
+    chains.extend(proof::chains(config));
     chains.extend(answering::chains(config));
     for direction in Direction::BOTH {
         for orientation in Orientation::BOTH {
@@ -373,7 +375,7 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     };
     let own_interface_jumps =
         |key, chain: &str| own_interface_rules(config, key, |line| line.goto(chain));
-    let mut raw = Vec::new();
+    let mut raw: Vec<NftRule> = proof::untrack_rule(config).into_iter().collect();
     if !NftFault::SpoofCheckSkipped.is_injected() {
         raw.extend(own_interface_jumps(IifName, "p_source"));
         if !NftFault::ForeignSpoofAccepted.is_injected() {
@@ -381,6 +383,7 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         }
     }
     let mut forward = vec![fast_path_rule(config)];
+    forward.extend(proof::forward_rule(config));
     forward.extend(own_interface_jumps(IifName, "p_flow"));
     forward.extend(own_interface_jumps(OifName, "p_flow"));
     let mut input = vec![fast_path_rule(config), nd(IifName, ND_IN)];

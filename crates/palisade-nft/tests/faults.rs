@@ -17,7 +17,7 @@ use palisade_verification::{RulesetSimulator, apply};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
-use support::expected::{expected, reports};
+use support::expected::{expected, is_proven, reports, without_tracking};
 use support::{frame, tables};
 
 /// The number of cases until a packet's verdict differs from the tables'; `None` if 20,000 cases agree.
@@ -27,6 +27,7 @@ fn first_difference() -> Option<usize> {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = Config {
             judgement: support::judgement(&mut rng),
+            packet_mark: support::packet_mark(&rng),
             min_shared_elements: support::share_from(&rng),
             ..Config::default()
         };
@@ -49,9 +50,22 @@ fn first_difference() -> Option<usize> {
         for _ in 0..20 {
             let live = first + u32::from(rng.random_bool(0.5));
             let frame = frame(&mut rng, &tables, config.mark(live));
-            let (accepted, mark) = expected(&tables, &config, first + 1, &frame);
-            let report_count = reports(&tables, &config, first + 1, &frame).len();
+            let proof = config.packet_mark.proof.filter(|_| rng.random_bool(0.2));
+            let is_proven = proof.is_some() && is_proven(&tables, &frame);
+            let judged = match proof {
+                Some(_) => without_tracking(&tables, &frame),
+                None => frame.clone(),
+            };
+            let (accepted, mark) = match is_proven {
+                true => (true, frame.conntrack.mark),
+                false => expected(&tables, &config, first + 1, &judged),
+            };
+            let report_count = match is_proven {
+                true => 0,
+                false => reports(&tables, &config, first + 1, &judged).len(),
+            };
             let mut machine = RulesetSimulator::new(&ruleset);
+            machine = machine.with_packet_mark(proof.unwrap_or(0));
             // Neighbour discovery belongs to no connection.
             let nd = matches!(
                 frame.l4,
@@ -67,6 +81,9 @@ fn first_difference() -> Option<usize> {
                 Ok(outcome) if outcome.log_prefixes.len() != report_count => return Some(cases),
                 Ok(outcome) if outcome.accepted != accepted => return Some(cases),
                 Ok(outcome) if accepted && outcome.mark != mark => return Some(cases),
+                Ok(outcome) if accepted && outcome.packet_mark_kept == is_proven => {
+                    return Some(cases);
+                }
                 Ok(_) => {}
                 Err(_) => return Some(cases),
             }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 fn config(rng: &mut SmallRng) -> Config {
     Config {
         judgement: support::judgement(rng),
+        packet_mark: support::packet_mark(rng),
         deny_action: support::deny_action(rng),
         min_shared_elements: support::share_from(rng),
         // With numbers for all: a class that got none is written again at each start.

@@ -6,6 +6,7 @@ mod adopt;
 mod masquerade;
 mod meaning;
 mod pairing;
+mod proof;
 mod redirect;
 mod refuses;
 mod shared;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 pub(crate) fn config(rng: &mut SmallRng) -> Config {
     Config {
         judgement: support::judgement(rng),
+        packet_mark: support::packet_mark(rng),
         deny_action: support::deny_action(rng),
         sctp_tracked: rng.random_bool(0.7),
         log: rng.random_bool(0.8).then(Default::default),

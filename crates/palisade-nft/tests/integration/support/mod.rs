@@ -6,7 +6,9 @@ pub(crate) mod expected;
 use palisade_model::{
     DenyAction, Direction, DomainPattern, Family, L4, PortRange, Prefix, Protocol, Str,
 };
-use palisade_nft::{Config, ElementKey, RedirectConfig, Ruleset, ct_state, tcp_flag};
+use palisade_nft::{
+    Config, ElementKey, PacketMarkBits, RedirectConfig, Ruleset, ct_state, tcp_flag,
+};
 use palisade_tables::{
     AuditCell, Cell, ClassId, DnsRules, IdentityId, JudgementOptions, Point, PolicySet,
     PolicySetId, PortMap, Program, RuleId, SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict,
@@ -170,6 +172,17 @@ pub(crate) fn redirect(rng: &SmallRng) -> Option<RedirectConfig> {
         number_mask,
         ..RedirectConfig::default()
     })
+}
+
+pub(crate) const PROOF_BIT: u32 = 0x2000;
+
+/// The bits of the packet mark, sometimes with the one of a fast path. Draws nothing from the shared random sequence.
+pub(crate) fn packet_mark(rng: &SmallRng) -> PacketMarkBits {
+    let has_fast_path = rng.clone().random_bool(0.5);
+    PacketMarkBits {
+        proof: has_fast_path.then_some(PROOF_BIT),
+        ..PacketMarkBits::default()
+    }
 }
 
 /// The element count from which programs share a base: usually 1, so that small programs do as well. Draws
