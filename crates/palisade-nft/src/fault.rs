@@ -42,5 +42,6 @@ palisade_model::faults! {
         ProofUntracksAnything,
         ProofTracked,
         ProofBitLeft,
+        ErrorAboutAnything,
     }
 }

@@ -10,18 +10,31 @@
 //! program set it after the first of these chains. What the host receives is judged with the bit as without, as a packet
 //! that is not tracked. A packet without the bit costs one rule in each hook. Never: exists without
 //! [`PacketMarkBits::proof`](crate::PacketMarkBits::proof).
+//!
+//! The host's own ICMP error about such a packet (a hop too many, a packet too big) belongs to no connection. Where the
+//! host is judged, it passes if it quotes a packet from a workload of this host to another: with the flow tracked it would
+//! have passed as related to it.
 
-use crate::hook_rules::own_interface_rules;
+use crate::hook_rules::{judges_host_traffic, own_interface_rules};
+use crate::judgement::address_field;
+use crate::names::{self, L4_ICMP};
 use crate::rule::{RuleBuilder, chain};
-use crate::{Chain, Config, Expr, MetaKey, NftFault, NftRule, NftVerdict, ct_state};
+use crate::{
+    Chain, CmpOp, Config, Expr, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase, ct_state,
+};
 use alloc::vec;
 use alloc::vec::Vec;
-use palisade_model::Str;
+use palisade_model::{Family, Protocol, Str};
 
 /// The chain of marked packets before connection tracking.
 const UNTRACK_CHAIN: &str = "p_proof_raw";
 /// The chain of marked packets that are forwarded.
 const FORWARD_CHAIN: &str = "p_proof_forward";
+/// The chain of this host's ICMP errors that belong to no connection.
+const ERROR_CHAIN: &str = "p_proof_error";
+
+/// What an ICMP message has before the packet that it quotes.
+const QUOTED_AT: u32 = 8;
 
 /// The rule for marked packets before connection tracking; none without a fast path.
 pub(crate) fn untrack_rule(config: &Config) -> Option<NftRule> {
@@ -34,6 +47,49 @@ pub(crate) fn forward_rule(config: &Config) -> Option<NftRule> {
     let bit = config.packet_mark.proof?;
     let line = RuleBuilder::new().packet_mark(bit);
     Some(line.state(ct_state::UNTRACKED).jump(FORWARD_CHAIN))
+}
+
+/// The rule for what this host's own stack sends to a workload, where that is judged; none without a fast path.
+pub(crate) fn error_rule(config: &Config) -> Option<NftRule> {
+    config.packet_mark.proof?;
+    let line = RuleBuilder::new().state(ct_state::INVALID);
+    let line = line.meta(MetaKey::L4Proto, 0).in_set(L4_ICMP, 0);
+    Some(line.jump(ERROR_CHAIN))
+}
+
+/// The rules that accept errors about packets between workloads of this host.
+fn error_rules() -> Vec<NftRule> {
+    let v4 = [3, 11, 12].map(|kind| (Family::V4, CmpOp::Eq, kind));
+    // All types below are errors.
+    let v6 = (Family::V6, CmpOp::Lt, 128);
+    let errors = v4.into_iter().chain([v6]).map(|(family, op, kind)| {
+        let protocol = match family {
+            Family::V4 => Protocol::ICMP,
+            Family::V6 => Protocol::ICMPV6,
+        };
+        let line = RuleBuilder::new().family(family).protocol(protocol);
+        let line = line
+            .payload(PayloadBase::Transport, 0, 1, 0)
+            .cmp(0, op, &[kind]);
+        let line = if NftFault::ErrorAboutAnything.is_injected() {
+            line
+        } else {
+            line.and(quoted_workloads(family))
+        };
+        line.verdict(NftVerdict::Accept)
+    });
+    errors.collect()
+}
+
+/// Continues only if the quoted packet is from a workload of this host to another. The kernel sends the error to that
+/// source; and a key of the interface with a quoted address would be one that `nft` has no notation for.
+fn quoted_workloads(family: Family) -> RuleBuilder {
+    let ends = [false, true].map(|is_destination| address_field(family, is_destination));
+    ends.into_iter()
+        .fold(RuleBuilder::new(), |line, (offset, len)| {
+            line.payload(PayloadBase::Transport, QUOTED_AT + offset, len, 0)
+                .in_set(names::local_addresses_set(family), 0)
+        })
 }
 
 /// The chains that these rules lead to.
@@ -63,8 +119,12 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         of_workloads(is_untested, &untrack)
     };
     let is_untested = NftFault::ProofOfAnyInterface.is_injected();
-    vec![
+    let mut chains = vec![
         chain(UNTRACK_CHAIN, None, untrack_rules),
         chain(FORWARD_CHAIN, None, of_workloads(is_untested, &accept)),
-    ]
+    ];
+    if judges_host_traffic(config) {
+        chains.push(chain(ERROR_CHAIN, None, error_rules()));
+    }
+    chains
 }

@@ -394,7 +394,9 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     let reply = |state| RuleBuilder::new().state(state).reply();
     let (input_ours, output_ours) = if judges_host_traffic(config) {
         let judge = || RuleBuilder::new().goto("p_flow");
-        (vec![judge()], vec![translated::defer_rule(), judge()])
+        let mut output: Vec<NftRule> = proof::error_rule(config).into_iter().collect();
+        output.extend([translated::defer_rule(), judge()]);
+        (vec![judge()], output)
     } else {
         // Packets of this host's own stack are allowed, and so are the replies to them; but this host's
         // replies to an endpoint are subject to the endpoint's egress policy.

@@ -74,6 +74,8 @@ pub struct RulesetSimulator<'a> {
     pre_dnat: Option<PreDnat>,
     /// The packet's own mark on arrival.
     packet_mark: u32,
+    /// The ends of the packet that an ICMP error is about.
+    quoted: Option<(IpAddr, IpAddr)>,
 }
 
 enum ExprOutcome {
@@ -108,6 +110,7 @@ impl<'a> RulesetSimulator<'a> {
             translated: None,
             pre_dnat: None,
             packet_mark: PACKET_MARK,
+            quoted: None,
         }
     }
 
@@ -120,6 +123,7 @@ impl<'a> RulesetSimulator<'a> {
             translated: None,
             pre_dnat: None,
             packet_mark: PACKET_MARK,
+            quoted: None,
         }
     }
 
@@ -144,6 +148,13 @@ impl<'a> RulesetSimulator<'a> {
     #[must_use]
     pub fn with_packet_mark(mut self, bits: u32) -> Self {
         self.packet_mark |= bits;
+        self
+    }
+
+    /// Simulates ICMP errors about a packet from an address to another.
+    #[must_use]
+    pub fn with_quoted(mut self, source: IpAddr, destination: IpAddr) -> Self {
+        self.quoted = Some((source, destination));
         self
     }
 
@@ -576,17 +587,7 @@ impl<'a> PacketRun<'a> {
         let frame = self.packet;
         let (destination, l4) = self.destination_and_header();
         match base {
-            PayloadBase::Network => {
-                let octets = |address| match address {
-                    IpAddr::V4(address) => address.octets().to_vec(),
-                    IpAddr::V6(address) => address.octets().to_vec(),
-                };
-                let before_source = match Family::of(frame.source) {
-                    Family::V4 => vec![0; 12],
-                    Family::V6 => vec![0; 8],
-                };
-                [before_source, octets(frame.source), octets(destination)].concat()
-            }
+            PayloadBase::Network => network_header(frame.source, destination),
             PayloadBase::Transport => match l4 {
                 L4::Ports {
                     source,
@@ -599,9 +600,29 @@ impl<'a> PacketRun<'a> {
                     }
                     bytes
                 }
-                L4::Icmp { kind, code } => vec![kind, code, 0, 0],
+                L4::Icmp { kind, code } => {
+                    let mut bytes = vec![kind, code, 0, 0];
+                    if let Some((source, destination)) = self.simulator.quoted {
+                        bytes.resize(8, 0);
+                        bytes.extend(network_header(source, destination));
+                    }
+                    bytes
+                }
                 L4::None => Vec::new(),
             },
         }
     }
+}
+
+/// The header's bytes up to the end of the addresses.
+fn network_header(source: IpAddr, destination: IpAddr) -> Vec<u8> {
+    let octets = |address| match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let before_source = match Family::of(source) {
+        Family::V4 => vec![0; 12],
+        Family::V6 => vec![0; 8],
+    };
+    [before_source, octets(source), octets(destination)].concat()
 }
