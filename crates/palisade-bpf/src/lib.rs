@@ -4,7 +4,8 @@
 //! and loads them; [`FastPathSupport`] tells what the running kernel can do of what they need.
 //!
 //! Promises: what is loaded is what was compiled; the shapes of maps are those of the object, and are written nowhere
-//! else; what the kernel refuses is named, with the end of the verifier's log. Nothing is attached or pinned here.
+//! else; what the kernel refuses is named, with the end of the verifier's log. What is
+//! written to the half of the policy that is not in force changes no verdict. Nothing is attached or pinned here.
 //!
 //! Never: decides a verdict, or knows a policy.
 
@@ -12,6 +13,9 @@ mod maps;
 mod object;
 mod support;
 
-pub use maps::{FastPathMaps, FastPathState, MapsError, SlotInterface};
-pub use object::{BpfObject, LoadedObject, ObjectError};
+pub use maps::{
+    Epoch, FastPathMaps, FastPathState, FormerSlots, HeldSlot, MapsError, SlotInterface,
+    read_counter,
+};
+pub use object::{BpfObject, LAYOUT, LoadedObject, ObjectError};
 pub use support::{FastPathSupport, MissingKernelFeature};

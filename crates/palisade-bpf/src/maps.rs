@@ -1,33 +1,36 @@
 //! The maps of the fast path, as `src/c/layout.h` defines them, written from a projection.
 //!
-//! Promises: a value of a hash has the echo of its key; what does not fit is refused before anything is written.
+//! Promises: a value of a hash has the echo of its key; what belongs to the half in force is not changed.
 //!
 //! Never: interprets a policy.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use palisade_fast_path::{FastProtocol, Projection, SlotRow, Word};
+use palisade_fast_path::{ClassContent, CounterId, FastProtocol, MapWrite, Room, SlotRow, Word};
 use palisade_sys::bpf::{BpfError, BpfMap, MapView, UpdateMode};
+use palisade_tables::CounterValue;
 use thiserror::Error;
 
 use crate::object::LoadedObject;
 
-/// Says that a packet is allowed; the rest of the word is the number of a counter.
+/// Says that a packet is allowed, or denied; the rest of the word is the number of a counter.
 const WORD_ALLOWED: u32 = 1 << 31;
+const WORD_DENIED: u32 = 1 << 30;
 /// Of a slot: both hooks of its interface are attached.
 const SLOT_ARMED: u64 = 1 << 16;
+/// The bits of a class in a value of `classes`.
+const CLASS_BITS: u32 = 20;
 
 /// Words of `config`.
 const CONFIG_STATE: usize = 0;
-const CONFIG_GENERATION: usize = 1;
+const CONFIG_EPOCH: usize = 1;
 const CONFIG_PROOF_BIT: usize = 2;
 const CONFIG_BUCKET_MASK: usize = 3;
 const CONFIG_SEED: usize = 4;
 
 /// The words of eight bytes of a slot, a descriptor and a bucket.
-const SLOT_WORDS: usize = 4;
+const SLOT_WORDS: usize = 5;
 const DESCRIPTOR_WORDS: usize = 8;
 const BUCKET_WORDS: usize = 72;
 
@@ -37,16 +40,6 @@ pub enum MapsError {
     /// The kernel refuses.
     #[error(transparent)]
     Bpf(#[from] BpfError),
-    /// A map is too small.
-    #[error("the BPF map {map} has room for {room} elements, {needed} are needed")]
-    TooSmall {
-        /// Its name.
-        map: &'static str,
-        /// How many there would be.
-        needed: usize,
-        /// How many there can be.
-        room: usize,
-    },
     /// The object has no such map.
     #[error("the fast path has no map {0}")]
     Missing(&'static str),
@@ -70,14 +63,32 @@ pub struct SlotInterface {
     pub index: u32,
     /// The largest IP packet that it takes, in bytes.
     pub mtu: u32,
-    /// Tells who has the slot from who had it before: a flow is of both of its ends' incarnations.
-    pub incarnation: u16,
 }
 
-/// The maps of the fast path.
+/// A slot as the maps have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldSlot {
+    /// Its number.
+    pub number: u16,
+    /// Its address.
+    pub address: IpAddr,
+    /// The index of its interface; 0 if it was never armed.
+    pub interface: u32,
+}
+
+/// The generation of flows, and the half of the policy that is in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// Flows of another generation are judged again at their next packet.
+    pub generation: u32,
+    /// The half, 0 or 1.
+    pub half: usize,
+}
+
+/// The fast path in the kernel: its programs, and its maps.
 #[derive(Debug)]
-pub struct FastPathMaps<'a> {
-    loaded: &'a LoadedObject,
+pub struct FastPathMaps {
+    loaded: LoadedObject,
     config: MapView,
     slots: MapView,
     sets: MapView,
@@ -86,21 +97,43 @@ pub struct FastPathMaps<'a> {
     flows: MapView,
 }
 
-impl<'a> FastPathMaps<'a> {
+impl FastPathMaps {
     /// The maps of the loaded fast path.
     ///
     /// # Errors
     /// If they cannot be mapped.
-    pub fn new(loaded: &'a LoadedObject) -> Result<Self, MapsError> {
-        let view = |name| Ok::<_, MapsError>(find(loaded, name)?.view()?);
+    pub fn new(loaded: LoadedObject) -> Result<Self, MapsError> {
+        let view = |name| Ok::<_, MapsError>(find(&loaded, name)?.view()?);
         Ok(FastPathMaps {
-            loaded,
             config: view("config")?,
             slots: view("slots")?,
             sets: view("sets")?,
             descriptors: view("descriptors")?,
             ranges: view("ranges")?,
             flows: view("flows")?,
+            loaded,
+        })
+    }
+
+    /// The programs and maps.
+    pub fn loaded(&self) -> &LoadedObject {
+        &self.loaded
+    }
+
+    /// How much the maps hold.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn room(&self) -> Result<Room, MapsError> {
+        let size = |name| Ok::<_, MapsError>(find(&self.loaded, name)?.shape().max_entries);
+        Ok(Room {
+            slots: size("slots")?.min(size("endpoints")?),
+            sets: size("sets")?,
+            rows: size("classes")?,
+            classes: size("descriptors")?.min(1 << CLASS_BITS),
+            ports: size("ports")?,
+            ranges: size("ranges")?,
+            counters: size("counters")?,
         })
     }
 
@@ -117,6 +150,15 @@ impl<'a> FastPathMaps<'a> {
         );
     }
 
+    /// Whether flows may begin.
+    pub fn state(&self) -> FastPathState {
+        match load(&self.config, CONFIG_STATE) {
+            2 => FastPathState::On,
+            1 => FastPathState::OwnedOnly,
+            _ => FastPathState::Off,
+        }
+    }
+
     /// Sets whether flows may begin.
     pub fn set_state(&self, state: FastPathState) {
         let word = match state {
@@ -127,133 +169,178 @@ impl<'a> FastPathMaps<'a> {
         store(&self.config, CONFIG_STATE, word);
     }
 
-    /// Sets the generation: flows of another one are judged again at their next packet.
-    pub fn set_generation(&self, generation: u32) {
-        store(&self.config, CONFIG_GENERATION, generation.into());
+    /// The generation and the half in force.
+    pub fn epoch(&self) -> Epoch {
+        let word = load(&self.config, CONFIG_EPOCH);
+        Epoch {
+            generation: (word >> 1) as u32,
+            half: (word & 1) as usize,
+        }
     }
 
-    /// Writes a projection in place of another one; no program may be attached. Addresses of interfaces that are not known
-    /// pass.
+    /// Puts a half in force, and a generation: each packet is judged by the former or by the latter.
+    pub fn set_epoch(&self, epoch: Epoch) {
+        let word = u64::from(epoch.generation) << 1 | epoch.half as u64;
+        store(&self.config, CONFIG_EPOCH, word);
+    }
+
+    /// Writes changes of a projection; those of counters are left to the caller, who also has to have a grace period
+    /// between this and whatever was in force before the last call. A new slot is not armed.
     ///
     /// # Errors
-    /// If a map is too small, and then nothing is written; or if the kernel refuses.
-    pub fn write_all(
-        &self,
-        projection: &Projection,
-        interface: impl Fn(&SlotRow) -> Option<SlotInterface>,
-    ) -> Result<(), MapsError> {
-        self.check_sizes(projection)?;
-        for name in ["endpoints", "classes", "ports"] {
-            let map = find(self.loaded, name)?;
-            let keys: Vec<u8> = map
-                .elements()?
-                .into_iter()
-                .flat_map(|element| element.key)
-                .collect();
-            map.delete_all(&keys)?;
-        }
-        self.write_rows(projection)?;
-        let mut endpoints = HashRows::default();
-        for (slot, number) in projection.slots.iter().zip(1_u16..) {
-            let known = interface(slot);
-            self.store_slot(number, slot, known);
-            let Some(known) = known else { continue };
-            let [first, second] = address_words(slot.address);
-            let key = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
-            let value = u64::from(number) | u64::from(known.incarnation) << 16;
-            endpoints.add(&key, value, echo(first, second));
-        }
-        endpoints.write(find(self.loaded, "endpoints")?)
-    }
-
-    fn store_slot(&self, number: u16, slot: &SlotRow, interface: Option<SlotInterface>) {
-        let at = usize::from(number) * SLOT_WORDS;
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let flags = if interface.is_some() { SLOT_ARMED } else { 0 };
-        let known = interface.unwrap_or(SlotInterface {
-            index: 0,
-            mtu: 0,
-            incarnation: 0,
-        });
-        let last = (u64::from(known.incarnation) | flags) << 32 | u64::from(known.mtu);
-        store(&self.slots, at, pair(known.index, slot.identity.0));
-        store(&self.slots, at + 1, pair(slot.sets[0], slot.sets[1]));
-        store(&self.slots, at + 2, last);
-    }
-
-    /// Writes sets and classes.
-    fn write_rows(&self, projection: &Projection) -> Result<(), MapsError> {
-        for (class, number) in projection.default_classes.iter().zip(1..) {
-            store(&self.sets, number, (*class).into());
-        }
+    /// If the kernel refuses: some of the changes are written.
+    pub fn write(&self, writes: &[MapWrite]) -> Result<(), MapsError> {
         let mut classes = HashRows::default();
-        for ((number, identity), class) in &projection.classes {
-            let key = [number.to_ne_bytes(), identity.0.to_ne_bytes()].concat();
-            let echo = echo((*number).into(), identity.0.into());
-            classes.add(&key, (*class).into(), echo);
-        }
-        classes.write(find(self.loaded, "classes")?)?;
         let mut ports = HashRows::default();
-        let mut next_range = 0;
-        for (row, class) in projection.class_rows.iter().zip(1_u32..) {
-            let mut words = [0_u32; 2 * DESCRIPTOR_WORDS];
-            for (at, protocol) in FastProtocol::ALL.into_iter().enumerate() {
-                words[at] = encode(row.defaults[at]);
-                let rows = projection.ports.get(&(class, protocol));
-                words[5 + at] = next_range;
-                for row in rows.into_iter().flatten() {
-                    let (first, last, word) = (row.ports.first, row.ports.last, encode(row.word));
-                    if first == last {
-                        words[4] |= 1 << at;
-                        let number = u16::from(protocol.protocol().0);
-                        let mut key = class.to_ne_bytes().to_vec();
-                        key.extend([first.to_ne_bytes(), number.to_ne_bytes()].concat());
-                        let echo = echo(class.into(), u64::from(number) << 16 | u64::from(first));
-                        ports.add(&key, word.into(), echo);
-                        continue;
+        for write in writes {
+            match write {
+                MapWrite::Counter { .. } | MapWrite::FreeCounter { .. } => {}
+                MapWrite::Class {
+                    number,
+                    content,
+                    first_range,
+                } => self.add_class(*number, content, *first_range, &mut ports),
+                MapWrite::FreeClass { number, content } => {
+                    for (protocol, words) in FastProtocol::ALL.into_iter().zip(content.iter()) {
+                        for row in words.singles() {
+                            ports.delete(&port_key(*number, protocol, row.ports.first).0);
+                        }
                     }
-                    let range = u64::from(first) | u64::from(last) << 16 | u64::from(word) << 32;
-                    store(&self.ranges, next_range as usize, range);
-                    next_range += 1;
-                    words[9 + at] += 1;
                 }
-            }
-            for (at, pair) in words.chunks(2).enumerate() {
-                let place = class as usize * DESCRIPTOR_WORDS + at;
-                let [low, high] =
-                    [pair.first(), pair.last()].map(|word| word.copied().unwrap_or(0));
-                store(
-                    &self.descriptors,
-                    place,
-                    u64::from(low) | u64::from(high) << 32,
-                );
+                MapWrite::Default {
+                    set,
+                    classes: [first, second],
+                } => store(&self.sets, *set as usize, pair(*first, *second)),
+                MapWrite::Row {
+                    set,
+                    identity,
+                    classes: values,
+                } => {
+                    let key = [set.to_ne_bytes(), identity.0.to_ne_bytes()].concat();
+                    match values {
+                        Some([first, second]) => {
+                            let echo = echo((*set).into(), identity.0.into());
+                            let echo = u64::from(echo >> (2 * CLASS_BITS - 32)) << (2 * CLASS_BITS);
+                            let value = u64::from(*first) | u64::from(*second) << CLASS_BITS;
+                            classes.add(&key, value | echo);
+                        }
+                        None => classes.delete(&key),
+                    }
+                }
+                MapWrite::Slot(row) => self.write_slot(row)?,
+                MapWrite::FreeSlot { number, address } => self.free_slot(*number, *address)?,
             }
         }
-        ports.write(find(self.loaded, "ports")?)
+        ports.write(find(&self.loaded, "ports")?)?;
+        classes.write(find(&self.loaded, "classes")?)
     }
 
-    fn check_sizes(&self, projection: &Projection) -> Result<(), MapsError> {
-        let rows = projection.ports.values().flatten();
-        let singles = rows
-            .clone()
-            .filter(|row| row.ports.first == row.ports.last)
-            .count();
-        let needed = BTreeMap::from([
-            ("endpoints", projection.slots.len()),
-            // Numbers begin at 1, and those of slots have 16 bits.
-            ("slots", projection.slots.len() + 1),
-            ("sets", projection.default_classes.len() + 1),
-            ("classes", projection.classes.len()),
-            ("descriptors", projection.class_rows.len() + 1),
-            ("ports", singles),
-            ("ranges", rows.count() - singles),
-            ("counters", projection.counters.len() + 1),
-        ]);
-        for (map, needed) in needed {
-            let room = find(self.loaded, map)?.shape().max_entries as usize;
-            if needed > room {
-                return Err(MapsError::TooSmall { map, needed, room });
+    /// Writes what policy says of a slot, and the row of its address.
+    fn write_slot(&self, row: &SlotRow) -> Result<(), MapsError> {
+        let at = usize::from(row.number) * SLOT_WORDS;
+        let [first, second] = row.identities;
+        store(&self.slots, at + 2, pair(first, second));
+        for side in [0, 1] {
+            let [first, second] = row.sets.map(|sets| sets[side]);
+            store(&self.slots, at + 3 + side, pair(first, second));
+        }
+        let [first, second] = address_words(row.address);
+        let key = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
+        let incarnation = load(&self.slots, at + 1) & 0xffff;
+        let value =
+            u64::from(row.number) | incarnation << 16 | u64::from(echo(first, second)) << 32;
+        let endpoints = find(&self.loaded, "endpoints")?;
+        Ok(endpoints.update(&key, &value.to_ne_bytes(), UpdateMode::Any)?)
+    }
+
+    /// Removes the row of an address; flows of its slot are of nobody from here on.
+    fn free_slot(&self, number: u16, address: IpAddr) -> Result<(), MapsError> {
+        let at = usize::from(number) * SLOT_WORDS;
+        let incarnation = load(&self.slots, at + 1).wrapping_add(1) & 0xffff;
+        store(&self.slots, at + 1, incarnation);
+        let [first, second] = address_words(address);
+        let key = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
+        find(&self.loaded, "endpoints")?.delete(&key)?;
+        Ok(())
+    }
+
+    /// Has packets to and from a slot be delivered: both programs are attached to its interface.
+    pub fn arm(&self, number: u16, interface: SlotInterface) {
+        let at = usize::from(number) * SLOT_WORDS;
+        let incarnation = load(&self.slots, at + 1) & 0xffff;
+        store(&self.slots, at, pair(interface.index, interface.mtu));
+        store(&self.slots, at + 1, incarnation | SLOT_ARMED);
+    }
+
+    /// Has packets to and from a slot pass.
+    pub fn disarm(&self, number: u16) {
+        let at = usize::from(number) * SLOT_WORDS + 1;
+        store(&self.slots, at, load(&self.slots, at) & 0xffff);
+    }
+
+    /// Takes over who had which slot in the maps of an earlier process, so that flows stay whose they were. Slots that
+    /// had nobody begin anywhere.
+    pub fn adopt_incarnations(&self, former: &FormerSlots, held: &[HeldSlot], random: u16) {
+        for at in 0..self.slots.words().len() / SLOT_WORDS {
+            let is_held = held.iter().any(|slot| usize::from(slot.number) == at);
+            let word = if is_held {
+                load(&former.slots, at * SLOT_WORDS + 1) & 0xffff
+            } else {
+                random.into()
+            };
+            store(&self.slots, at * SLOT_WORDS + 1, word);
+        }
+    }
+
+    fn add_class(
+        &self,
+        number: u32,
+        content: &ClassContent,
+        first_range: u32,
+        ports: &mut HashRows,
+    ) {
+        let mut words = [0_u32; 2 * DESCRIPTOR_WORDS];
+        let mut next_range = first_range;
+        for (at, (protocol, rows)) in FastProtocol::ALL.into_iter().zip(content).enumerate() {
+            words[at] = encode(rows.default);
+            words[5 + at] = next_range;
+            for row in rows.singles() {
+                words[4] |= 1 << at;
+                let (key, echo) = port_key(number, protocol, row.ports.first);
+                ports.add(&key, u64::from(encode(row.word)) | echo << 32);
             }
+            for row in rows.ranges() {
+                let (first, last) = (u32::from(row.ports.first), u32::from(row.ports.last));
+                let range = pair(first | last << 16, encode(row.word));
+                store(&self.ranges, next_range as usize, range);
+                next_range += 1;
+                words[9 + at] += 1;
+            }
+        }
+        for (at, words) in words.chunks(2).enumerate() {
+            let [low, high] = [words.first(), words.last()].map(|word| word.copied().unwrap_or(0));
+            let place = number as usize * DESCRIPTOR_WORDS + at;
+            store(&self.descriptors, place, pair(low, high));
+        }
+    }
+
+    /// The value of a counter, of all processors.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn counter(&self, number: CounterId) -> Result<CounterValue, MapsError> {
+        read_counter(find(&self.loaded, "counters")?, number)
+    }
+
+    /// Sets a counter to 0, which nothing counts on.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn clear_counter(&self, number: CounterId) -> Result<(), MapsError> {
+        let counters = find(&self.loaded, "counters")?;
+        let key = number.0.to_ne_bytes();
+        if let Some(value) = counters.value(&key)? {
+            counters.update(&key, &vec![0; value.len()], UpdateMode::Any)?;
         }
         Ok(())
     }
@@ -266,21 +353,81 @@ impl<'a> FastPathMaps<'a> {
     }
 }
 
-/// Rows of a hash, to be written in one call.
+/// The slots in the maps of an earlier process.
+#[derive(Debug)]
+pub struct FormerSlots {
+    endpoints: BpfMap,
+    slots: MapView,
+}
+
+impl FormerSlots {
+    /// Those of the maps `endpoints` and `slots`.
+    ///
+    /// # Errors
+    /// If one cannot be mapped.
+    pub fn new(endpoints: BpfMap, slots: &BpfMap) -> Result<Self, MapsError> {
+        Ok(FormerSlots {
+            slots: slots.view()?,
+            endpoints,
+        })
+    }
+
+    /// The slots that have an address.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn held(&self) -> Result<Vec<HeldSlot>, MapsError> {
+        let elements = self.endpoints.elements()?;
+        let slots = elements.iter().filter_map(|element| {
+            let value = u64::from_ne_bytes(element.value.as_slice().try_into().ok()?);
+            let octets: [u8; 16] = element.key.as_slice().try_into().ok()?;
+            let at = usize::from(value as u16) * SLOT_WORDS;
+            Some(HeldSlot {
+                number: value as u16,
+                address: std::net::Ipv6Addr::from(octets).to_canonical(),
+                interface: load(&self.slots, at) as u32,
+            })
+        });
+        Ok(slots.collect())
+    }
+}
+
+/// The value of a counter in a map of counters, of all processors.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read_counter(counters: &BpfMap, number: CounterId) -> Result<CounterValue, MapsError> {
+    let value = counters.value(&number.0.to_ne_bytes())?;
+    let mut count = CounterValue::default();
+    for words in value.unwrap_or_default().chunks_exact(16) {
+        let (packets, bytes) = words.split_at(8);
+        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+        count.packets = count.packets.saturating_add(word(packets));
+        count.bytes = count.bytes.saturating_add(word(bytes));
+    }
+    Ok(count)
+}
+
+/// Changes of a hash, to be written in one call.
 #[derive(Default)]
 struct HashRows {
     keys: Vec<u8>,
     values: Vec<u8>,
+    deleted: Vec<u8>,
 }
 
 impl HashRows {
-    fn add(&mut self, key: &[u8], value: u64, echo: u32) {
+    fn add(&mut self, key: &[u8], value: u64) {
         self.keys.extend(key);
-        let value = value | u64::from(echo) << 32;
         self.values.extend(value.to_ne_bytes());
     }
 
+    fn delete(&mut self, key: &[u8]) {
+        self.deleted.extend(key);
+    }
+
     fn write(&self, map: &BpfMap) -> Result<(), MapsError> {
+        map.delete_all(&self.deleted)?;
         Ok(map.update_all(&self.keys, &self.values, UpdateMode::Any)?)
     }
 }
@@ -295,11 +442,31 @@ fn store(view: &MapView, word: usize, value: u64) {
     }
 }
 
+fn load(view: &MapView, word: usize) -> u64 {
+    let word = view.words().get(word);
+    word.map_or(0, |word| word.load(Ordering::Acquire))
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    let [first, second] = [low, high].map(u64::from);
+    first | second << 32
+}
+
 fn encode(word: Word) -> u32 {
     match word {
         Word::Pass => 0,
         Word::Allow(counter) => WORD_ALLOWED | counter.0,
+        Word::Deny(counter) => WORD_DENIED | counter.0,
     }
+}
+
+/// The key of a port of a class, and its echo.
+fn port_key(class: u32, protocol: FastProtocol, port: u16) -> (Vec<u8>, u64) {
+    let number = u16::from(protocol.protocol().0);
+    let mut key = class.to_ne_bytes().to_vec();
+    key.extend([port.to_ne_bytes(), number.to_ne_bytes()].concat());
+    let echo = echo(class.into(), u64::from(number) << 16 | u64::from(port));
+    (key, echo.into())
 }
 
 /// 32 bits that tell a key from another whose place it got (`echo_of` of the programs).

@@ -23,6 +23,22 @@ static FAST_PATH: AlignedBytes<
 static PROBE: AlignedBytes<[u8; include_bytes!(concat!(env!("OUT_DIR"), "/probe.o")).len()]> =
     AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/probe.o")));
 
+/// A number of the layout of the maps: with another one, a pinned map is not to be used.
+pub const LAYOUT: u64 = hash(
+    include_bytes!("c/flows.h"),
+    hash(include_bytes!("c/layout.h"), 0xcbf2_9ce4_8422_2325),
+);
+
+/// FNV-1a.
+const fn hash(bytes: &[u8], mut state: u64) -> u64 {
+    let mut at = 0;
+    while at < bytes.len() {
+        state = (state ^ bytes[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        at += 1;
+    }
+    state
+}
+
 /// An object cannot be used.
 #[derive(Debug, Error)]
 pub enum ObjectError {
@@ -74,14 +90,19 @@ impl BpfObject {
     /// # Errors
     /// If the kernel refuses, or the object is not one of this program.
     pub fn load(self) -> Result<LoadedObject, ObjectError> {
-        self.load_sized(&[])
+        self.load_sized(&[], |_, _| None)
     }
 
-    /// The same, with other numbers of elements for the maps of these names.
+    /// The same, with other numbers of elements for the maps of these names, and with maps that exist where `find` has one
+    /// of the name and the shape.
     ///
     /// # Errors
     /// As [`BpfObject::load`].
-    pub fn load_sized(self, sizes: &[(&str, u32)]) -> Result<LoadedObject, ObjectError> {
+    pub fn load_sized(
+        self,
+        sizes: &[(&str, u32)],
+        find: impl Fn(&str, MapShape) -> Option<BpfMap>,
+    ) -> Result<LoadedObject, ObjectError> {
         let mut object = Object::parse(self.bytes).map_err(|error| self.malformed(&error))?;
         let mut maps = BTreeMap::new();
         for (name, map) in &object.maps {
@@ -89,7 +110,9 @@ impl BpfObject {
             if let Some((_, size)) = sizes.iter().find(|(sized, _)| sized == name) {
                 shape.max_entries = *size;
             }
-            maps.insert(name.clone(), BpfMap::create(name, shape)?);
+            let found = find(name, shape);
+            let map = found.map_or_else(|| BpfMap::create(name, shape), Ok)?;
+            maps.insert(name.clone(), map);
         }
         self.relocate(&mut object, &maps)?;
         let btf = self.load_types(&mut object)?;

@@ -1,384 +1,669 @@
-//! The projection of whole tables.
+//! The projection: what the maps hold of the decision tables, and what a change of the tables writes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use palisade_model::{Direction, PortRange, Protocol, Str};
-use palisade_tables::{
-    AuditComparison, Cell, ClassId, IdentityId, Point, PolicySetId, PortMap, Program, RuleId,
-    SourcePortMap, Tables, Verdict,
-};
+use palisade_layout::CountAccount;
+use palisade_model::{Direction, Str};
+use palisade_tables::{Delta, IdentityId, Point, PolicySetId, TableChange, Tables};
 
-/// The greatest number of ranges of one protocol of a class that programs search; of a class with more, packets of the
-/// protocol pass.
-pub const MAX_RANGES: usize = 64;
+use crate::class::{CounterId, FastProtocol, Word};
+use crate::classes::Classes;
+use crate::map_write::{MapWrite, SlotRow};
+use crate::room::{Room, Shortage};
+use crate::spans::FreeNumbers;
 
-/// A protocol whose flows the fast path may begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FastProtocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// ICMP.
-    Icmp,
-    /// ICMPv6.
-    Icmpv6,
+/// The policy sets of the directions of an address, egress and ingress.
+type PointSets = [Option<PolicySetId>; 2];
+
+/// What the tables have of an address of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Workload {
+    interface: Str,
+    identity: IdentityId,
+    sets: PointSets,
 }
 
-impl FastProtocol {
-    /// All of them, in the order of the programs.
-    pub const ALL: [FastProtocol; 4] = [
-        FastProtocol::Tcp,
-        FastProtocol::Udp,
-        FastProtocol::Icmp,
-        FastProtocol::Icmpv6,
-    ];
+/// An address of a workload in the maps.
+#[derive(Clone, Debug)]
+struct Slot {
+    row: SlotRow,
+    /// What the half in force has.
+    workload: Option<Workload>,
+}
 
-    /// The protocol.
-    pub fn protocol(self) -> Protocol {
-        match self {
-            FastProtocol::Tcp => Protocol::TCP,
-            FastProtocol::Udp => Protocol::UDP,
-            FastProtocol::Icmp => Protocol::ICMP,
-            FastProtocol::Icmpv6 => Protocol::ICMPV6,
-        }
+/// A policy set in the maps.
+#[derive(Clone, Debug)]
+struct Set {
+    /// 0 if there was no room.
+    number: u32,
+    /// How many points of slots have it, in the half in force.
+    uses: usize,
+    /// The default class of each half.
+    defaults: [u32; 2],
+    /// Whether its rows have no room: it passes everything.
+    is_too_large: bool,
+}
+
+/// What may differ from the half that an update writes.
+#[derive(Clone, Debug, Default)]
+struct Changes {
+    addresses: BTreeSet<IpAddr>,
+    sets: BTreeSet<PolicySetId>,
+    rows: BTreeSet<(PolicySetId, IdentityId)>,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.sets.is_empty() && self.rows.is_empty()
     }
 }
 
-/// The number of a counter; what it counts is in [`Projection::counters`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CounterId(pub u32);
-
-/// What is said of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Word {
-    /// It is not proven: nftables judges it.
-    Pass,
-    /// It is allowed, and counted here.
-    Allow(CounterId),
-}
-
-/// The address of a workload of this host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotRow {
-    /// The interface of the workload.
-    pub interface: Str,
-    /// The address.
-    pub address: IpAddr,
-    /// Its identity.
-    pub identity: IdentityId,
-    /// The numbers of its policy sets for egress and ingress; 0 passes everything.
-    pub sets: [u32; 2],
-}
-
-/// A class: for each of [`FastProtocol::ALL`] what is said where no row says anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClassRow {
-    /// The words.
-    pub defaults: [Word; 4],
-}
-
-/// What a class says of a range of destination ports, or of ICMP types and codes (`icmp_key`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortRow {
-    /// The range.
-    pub ports: PortRange,
-    /// The word.
-    pub word: Word,
-}
-
-/// What is counted: rules, and how the verdict compares with the one without audit.
-pub type CounterContent = (Vec<RuleId>, Option<AuditComparison>);
-
-/// What the fast path knows of tables. Numbers of sets and classes are its own, without gaps from 1 on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What the maps of the fast path hold of the decision tables, in two halves: one is in force, the other one is written.
+#[derive(Clone, Debug)]
 pub struct Projection {
-    /// The addresses of this host's workloads.
-    pub slots: Vec<SlotRow>,
-    /// The default class of each set, from set 1 on.
-    pub default_classes: Vec<u32>,
-    /// The class of an identity in a set, where it is not the default.
-    pub classes: BTreeMap<(u32, IdentityId), u32>,
-    /// The classes, from class 1 on.
-    pub class_rows: Vec<ClassRow>,
-    /// Rows of classes by protocol, sorted and disjoint.
-    pub ports: BTreeMap<(u32, FastProtocol), Vec<PortRow>>,
-    /// What is counted, from counter 1 on; 0 counts what has no rule.
-    pub counters: Vec<CounterContent>,
+    room: Room,
+    /// The half in force.
+    half: usize,
+    /// The points of workloads in the tables, by address and interface.
+    points: BTreeMap<IpAddr, BTreeMap<Str, PointSets>>,
+    slots: BTreeMap<IpAddr, Slot>,
+    slot_numbers: FreeNumbers,
+    /// The numbers that addresses of interfaces had in the maps of an earlier process, until the first update.
+    reserved: BTreeMap<IpAddr, (Str, u16)>,
+    /// Numbers of slots and sets that the last update freed.
+    freed: (Vec<u32>, Vec<u32>),
+    sets: BTreeMap<PolicySetId, Set>,
+    set_numbers: FreeNumbers,
+    /// Of identities of slots in the half in force, how many slots have each.
+    identities: BTreeMap<IdentityId, usize>,
+    /// The class of an identity in a set in each half; `None` for the default.
+    rows: BTreeMap<(PolicySetId, IdentityId), [Option<u32>; 2]>,
+    classes: Classes,
+    /// What the other half has as it was before the last update.
+    pending: Changes,
+    shortage: Shortage,
 }
 
 impl Projection {
-    /// The projection of tables.
-    pub fn new(tables: &Tables) -> Self {
-        let mut builder = Builder::default();
-        let mut interfaces: BTreeMap<IpAddr, BTreeSet<Str>> = BTreeMap::new();
-        for (interface, address) in tables.points.keys().filter_map(Point::workload) {
-            let interfaces = interfaces.entry(address).or_default();
-            interfaces.insert(interface.clone());
+    /// The projection of nothing, in empty maps of these sizes. The first update writes `half`, and puts it in force.
+    pub fn new(room: Room, half: usize) -> Self {
+        Projection {
+            room,
+            half: 1 - half.min(1),
+            points: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            slot_numbers: FreeNumbers::new(room.slots),
+            reserved: BTreeMap::new(),
+            freed: (Vec::new(), Vec::new()),
+            sets: BTreeMap::new(),
+            set_numbers: FreeNumbers::new(room.sets),
+            identities: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            classes: Classes::new(&room),
+            pending: Changes::default(),
+            shortage: Shortage::default(),
         }
-        for (address, interfaces) in interfaces {
-            // Of an address that two workloads have, nothing is proven.
-            let mut interfaces = interfaces.into_iter();
-            let (Some(interface), None) = (interfaces.next(), interfaces.next()) else {
+    }
+
+    /// Has the address of an interface keep the number of its slot in the maps of an earlier process, before the first
+    /// update: flows in the kernel name it.
+    pub fn reserve_slot(&mut self, address: IpAddr, interface: Str, number: u16) {
+        if number != 0
+            && u32::from(number) < self.room.slots
+            && self.slot_numbers.reserve(number.into())
+        {
+            self.reserved.insert(address, (interface, number));
+        }
+    }
+
+    /// Numbers that nobody has taken up are free.
+    fn release_reserved(&mut self) {
+        for (_, number) in core::mem::take(&mut self.reserved).into_values() {
+            self.slot_numbers.give_back(number.into());
+        }
+    }
+
+    /// The half in force after the last update.
+    pub fn half(&self) -> usize {
+        self.half
+    }
+
+    /// What had no room since all was written last.
+    pub fn shortage(&self) -> Shortage {
+        self.shortage
+    }
+
+    /// The slots in the maps.
+    pub fn slots(&self) -> impl Iterator<Item = &SlotRow> {
+        self.slots.values().map(|slot| &slot.row)
+    }
+
+    /// The slot of an address.
+    pub fn slot(&self, address: IpAddr) -> Option<&SlotRow> {
+        self.slots.get(&address).map(|slot| &slot.row)
+    }
+
+    /// What each counter in the maps counts for.
+    pub fn counters(&self) -> impl Iterator<Item = (CounterId, &[CountAccount])> {
+        self.classes.counters()
+    }
+
+    /// How many rows of sets and identities the maps have.
+    pub fn row_count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// What a delta writes; `tables` is the state after it. Without a delta all tables are compared. `None` if the delta
+    /// changes nothing, and then the half in force is as before.
+    ///
+    /// All writes go to the half that is not in force, in any order; then [`Projection::half`] is to be put in force, and
+    /// all changes take effect at once. Between two updates a grace period has to pass, since packets may still be judged
+    /// by what was in force.
+    pub fn update(&mut self, tables: &Tables, delta: Option<&Delta>) -> Option<Vec<MapWrite>> {
+        let mut changes = match delta {
+            Some(delta) => self.changes_of(delta),
+            None => self.all_changes(tables),
+        };
+        if delta.is_some() && changes.is_empty() {
+            return None;
+        }
+        let mut writes = Vec::new();
+        self.begin_update(&mut writes);
+        let target = 1 - self.half;
+        let pending = core::mem::take(&mut self.pending);
+        changes.addresses.extend(pending.addresses);
+        changes.sets.extend(pending.sets);
+        changes.rows.extend(pending.rows);
+        let addresses = core::mem::take(&mut changes.addresses);
+        let mut slots = Vec::new();
+        for address in addresses {
+            let workload = self.workload(tables, address);
+            self.update_slot(address, workload, &mut changes, &mut slots);
+        }
+        self.add_rows_of_new_uses(tables, &mut changes);
+        self.check_room(tables, &mut changes);
+        for set in &changes.sets {
+            self.update_default(tables, *set, target, &mut writes);
+        }
+        for key in &changes.rows {
+            self.update_row(tables, *key, target, &mut writes);
+        }
+        for address in slots {
+            self.write_slot(address, target, &mut writes);
+        }
+        self.free_unused_sets(&changes);
+        self.release_reserved();
+        self.half = target;
+        Some(writes)
+    }
+
+    /// The numbers that the last update freed may be used: no packet knows them any more.
+    fn begin_update(&mut self, writes: &mut Vec<MapWrite>) {
+        let (slots, sets) = core::mem::take(&mut self.freed);
+        for number in slots {
+            self.slot_numbers.give_back(number);
+        }
+        for number in sets {
+            self.set_numbers.give_back(number);
+        }
+        self.classes.begin_update(writes);
+    }
+
+    /// What a delta may change of what is in the maps.
+    fn changes_of(&mut self, delta: &Delta) -> Changes {
+        let mut changes = Changes::default();
+        for change in delta.steps.iter().flat_map(|step| &step.changes) {
+            match change {
+                TableChange::Point(point, set) => {
+                    if let Some(address) = self.update_point(point, *set) {
+                        changes.addresses.insert(address);
+                    }
+                }
+                TableChange::Address(prefix, _) => {
+                    let inside = prefix.address()..=prefix.last();
+                    let slots = self.points.range(inside).map(|(address, _)| *address);
+                    changes.addresses.extend(slots);
+                }
+                TableChange::Set(set, _) if self.sets.contains_key(set) => {
+                    changes.sets.insert(*set);
+                }
+                TableChange::Class(set, identity, _)
+                    if self.sets.contains_key(set) && self.identities.contains_key(identity) =>
+                {
+                    changes.rows.insert((*set, *identity));
+                }
+                TableChange::Program(class, _) => self.classes.forget_program(*class),
+                _ => {}
+            }
+        }
+        changes
+    }
+
+    /// Everything that is in the maps or will be.
+    fn all_changes(&mut self, tables: &Tables) -> Changes {
+        self.shortage = Shortage::default();
+        self.classes.forget_programs();
+        let mut addresses: BTreeSet<IpAddr> =
+            core::mem::take(&mut self.points).into_keys().collect();
+        for (point, set) in &tables.points {
+            addresses.extend(self.update_point(point, Some(*set)));
+        }
+        for set in self.sets.values_mut() {
+            set.is_too_large = false;
+        }
+        let mut rows: BTreeSet<_> = self.rows.keys().copied().collect();
+        let known = tables.classes.keys().filter(|(set, identity)| {
+            self.sets.contains_key(set) && self.identities.contains_key(identity)
+        });
+        rows.extend(known);
+        Changes {
+            addresses,
+            sets: self.sets.keys().copied().collect(),
+            rows,
+        }
+    }
+
+    /// Sets the policy set of a point; its address, if it is one of a workload.
+    fn update_point(&mut self, point: &Point, set: Option<PolicySetId>) -> Option<IpAddr> {
+        let (interface, address) = point.workload()?;
+        let interfaces = self.points.entry(address).or_default();
+        let sets = interfaces.entry(interface.clone()).or_default();
+        sets[side(point.direction)] = set;
+        if *sets == PointSets::default() {
+            interfaces.remove(interface);
+        }
+        if interfaces.is_empty() {
+            self.points.remove(&address);
+        }
+        Some(address)
+    }
+
+    /// What the tables have of an address: nothing if two workloads have it.
+    fn workload(&self, tables: &Tables, address: IpAddr) -> Option<Workload> {
+        let mut interfaces = self.points.get(&address)?.iter();
+        let (Some((interface, sets)), None) = (interfaces.next(), interfaces.next()) else {
+            return None;
+        };
+        Some(Workload {
+            interface: interface.clone(),
+            identity: tables.identity(address),
+            sets: *sets,
+        })
+    }
+
+    /// Brings what the half in force will have of an address up to date, and the uses of its sets and its identity.
+    fn update_slot(
+        &mut self,
+        address: IpAddr,
+        workload: Option<Workload>,
+        changes: &mut Changes,
+        slots: &mut Vec<IpAddr>,
+    ) {
+        let held = self
+            .slots
+            .get(&address)
+            .and_then(|slot| slot.workload.clone());
+        slots.push(address);
+        if held == workload {
+            return;
+        }
+        if let Some(workload) = &workload {
+            self.acquire(workload, changes);
+        }
+        if let Some(held) = &held {
+            self.release(held, changes);
+        }
+        let is_new = !self.slots.contains_key(&address);
+        let slot = match self.slots.get_mut(&address) {
+            Some(slot) => slot,
+            None => {
+                let interface = workload.as_ref().map(|workload| workload.interface.clone());
+                self.slots.entry(address).or_insert(Slot {
+                    row: SlotRow {
+                        number: 0,
+                        interface: interface.unwrap_or_default(),
+                        address,
+                        identities: [0; 2],
+                        sets: [[0; 2]; 2],
+                    },
+                    workload: None,
+                })
+            }
+        };
+        slot.workload = workload;
+        if is_new {
+            self.assign_slot(address);
+        }
+    }
+
+    /// Gives a slot a number; without room its number is 0, and its address passes.
+    fn assign_slot(&mut self, address: IpAddr) {
+        let Some(slot) = self.slots.get(&address) else {
+            return;
+        };
+        let reserved = self.reserved.get(&address);
+        let number = match reserved.filter(|(interface, _)| *interface == slot.row.interface) {
+            Some((_, number)) => {
+                let number = u32::from(*number);
+                self.reserved.remove(&address);
+                Some(number)
+            }
+            None => self.slot_numbers.take(),
+        };
+        if number.is_none() {
+            self.shortage.slots += 1;
+        }
+        if let Some(slot) = self.slots.get_mut(&address) {
+            slot.row.number = number
+                .and_then(|number| number.try_into().ok())
+                .unwrap_or(0);
+        }
+    }
+
+    fn acquire(&mut self, workload: &Workload, changes: &mut Changes) {
+        *self.identities.entry(workload.identity).or_default() += 1;
+        if self.identities.get(&workload.identity) == Some(&1) {
+            let sets = self.sets.keys();
+            changes
+                .rows
+                .extend(sets.map(|set| (*set, workload.identity)));
+        }
+        for set in workload.sets.into_iter().flatten() {
+            if !self.sets.contains_key(&set) {
+                let number = self.set_numbers.take();
+                if number.is_none() {
+                    self.shortage.sets += 1;
+                }
+                let added = Set {
+                    number: number.unwrap_or(0),
+                    uses: 0,
+                    defaults: [0; 2],
+                    is_too_large: false,
+                };
+                self.sets.insert(set, added);
+            }
+            if let Some(held) = self.sets.get_mut(&set) {
+                held.uses += 1;
+                if held.uses == 1 {
+                    changes.sets.insert(set);
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, workload: &Workload, changes: &mut Changes) {
+        if let Some(uses) = self.identities.get_mut(&workload.identity) {
+            *uses -= 1;
+            if *uses == 0 {
+                self.identities.remove(&workload.identity);
+                let sets = self.sets.keys();
+                changes
+                    .rows
+                    .extend(sets.map(|set| (*set, workload.identity)));
+            }
+        }
+        for set in workload.sets.into_iter().flatten() {
+            if let Some(held) = self.sets.get_mut(&set) {
+                held.uses -= 1;
+                if held.uses == 0 {
+                    changes.sets.insert(set);
+                }
+            }
+        }
+    }
+
+    /// Adds the rows of sets that came into use or went out of it.
+    fn add_rows_of_new_uses(&self, tables: &Tables, changes: &mut Changes) {
+        for set in &changes.sets {
+            let all = (*set, IdentityId(0))..=(*set, IdentityId(u32::MAX));
+            let held = self.rows.range(all.clone()).map(|(key, _)| *key);
+            changes.rows.extend(held);
+            if self.sets.get(set).is_some_and(|set| set.uses > 0) {
+                let rows = tables.classes.range(all).map(|(key, _)| *key);
+                let known = rows.filter(|(_, identity)| self.identities.contains_key(identity));
+                changes.rows.extend(known);
+            }
+        }
+    }
+
+    /// Sets whose rows have no room pass everything.
+    fn check_room(&mut self, tables: &Tables, changes: &mut Changes) {
+        let mut count = self.rows.len();
+        let mut too_large = Vec::new();
+        for key in &changes.rows {
+            let is_new = !self.rows.contains_key(key) && self.tables_row(tables, *key);
+            count += usize::from(is_new);
+            if is_new && count > self.room.rows as usize {
+                too_large.push(key.0);
+            }
+        }
+        for id in too_large {
+            let Some(set) = self.sets.get_mut(&id).filter(|set| !set.is_too_large) else {
                 continue;
             };
-            let sets = [Direction::Egress, Direction::Ingress].map(|direction| {
-                let point = Point::of_workload(interface.clone(), address, direction);
-                let set = tables.points.get(&point).copied();
-                set.map_or(0, |set| builder.set(tables, set))
-            });
-            builder.projection.slots.push(SlotRow {
-                identity: tables.identity(address),
-                interface,
-                address,
-                sets,
-            });
+            set.is_too_large = true;
+            self.shortage.sets += 1;
+            changes.sets.insert(id);
+            let all = (id, IdentityId(0))..=(id, IdentityId(u32::MAX));
+            let held = self.rows.range(all).map(|(key, _)| *key);
+            changes.rows.extend(held);
         }
-        builder.add_classes(tables);
-        builder.projection
     }
 
-    /// What is said of the first packet of a flow in a direction of a slot, with the other end of this identity: as the
-    /// programs find it.
-    pub fn word(&self, set: u32, identity: IdentityId, protocol: FastProtocol, port: u16) -> Word {
-        let index = |number: u32| (number as usize).checked_sub(1);
-        let default = index(set).and_then(|set| self.default_classes.get(set));
-        let class = self.classes.get(&(set, identity)).or(default);
-        let Some(class) = class.copied() else {
-            return Word::Pass;
+    /// Whether the tables have a row that the maps are to have.
+    fn tables_row(&self, tables: &Tables, key: (PolicySetId, IdentityId)) -> bool {
+        let (set, identity) = key;
+        self.sets.get(&set).is_some_and(Set::has_rows)
+            && self.identities.contains_key(&identity)
+            && tables.classes.contains_key(&key)
+    }
+
+    fn update_default(
+        &mut self,
+        tables: &Tables,
+        id: PolicySetId,
+        target: usize,
+        writes: &mut Vec<MapWrite>,
+    ) {
+        let Some(set) = self.sets.get(&id) else {
+            return;
         };
-        let rows = self.ports.get(&(class, protocol));
-        let mut rows = rows.into_iter().flatten();
-        if let Some(row) = rows.find(|row| row.ports.contains(port)) {
-            return row.word;
-        }
-        let row = index(class).and_then(|class| self.class_rows.get(class));
-        row.map_or(Word::Pass, |row| row.defaults[protocol as usize])
-    }
-}
-
-#[derive(Default)]
-struct Builder {
-    projection: Projection,
-    sets: BTreeMap<PolicySetId, u32>,
-    classes: BTreeMap<ClassId, u32>,
-    counters: BTreeMap<CounterContent, CounterId>,
-}
-
-impl Builder {
-    /// The number of a set, whose default is added.
-    fn set(&mut self, tables: &Tables, set: PolicySetId) -> u32 {
-        if let Some(number) = self.sets.get(&set) {
-            return *number;
-        }
-        let default = tables.sets.get(&set).map(|set| set.default);
-        let class = default.map_or(0, |class| self.class(tables, class));
-        self.projection.default_classes.push(class);
-        let number = to_u32(self.projection.default_classes.len());
-        self.sets.insert(set, number);
-        number
-    }
-
-    /// Adds the classes of the workloads' identities in the sets.
-    fn add_classes(&mut self, tables: &Tables) {
-        let slots = self.projection.slots.iter();
-        let identities: BTreeSet<IdentityId> = slots.map(|slot| slot.identity).collect();
-        for (set, number) in self.sets.clone() {
-            for identity in &identities {
-                if let Some(class) = tables.classes.get(&(set, *identity)) {
-                    let class = self.class(tables, *class);
-                    self.projection.classes.insert((number, *identity), class);
-                }
-            }
-        }
-    }
-
-    /// The number of a class, which is added; 0 if it has no program.
-    fn class(&mut self, tables: &Tables, class: ClassId) -> u32 {
-        if let Some(number) = self.classes.get(&class) {
-            return *number;
-        }
-        let Some(program) = tables.programs.get(&class) else {
-            return 0;
+        let default = tables.sets.get(&id).map(|set| set.default);
+        let class = match default.filter(|_| set.has_rows()) {
+            Some(class) => self
+                .classes
+                .number(tables, class, writes, &mut self.shortage),
+            None => 0,
         };
-        let number = to_u32(self.projection.class_rows.len() + 1);
-        self.classes.insert(class, number);
-        let defaults = FastProtocol::ALL.map(|protocol| self.add_rows(number, program, protocol));
-        self.projection.class_rows.push(ClassRow { defaults });
-        number
-    }
-
-    /// Adds the rows of a protocol of a class; what is said where none says anything.
-    fn add_rows(&mut self, class: u32, program: &Program, protocol: FastProtocol) -> Word {
-        let Some(map) = program.protocol(protocol.protocol()) else {
-            return self.word(program.default());
+        let Some(set) = self.sets.get_mut(&id) else {
+            return;
         };
-        let ranges = map.entries().iter().map(|(ports, _)| ports);
-        if ranges.filter(|ports| ports.first < ports.last).count() > MAX_RANGES {
-            return Word::Pass;
+        let former = core::mem::replace(&mut set.defaults[target], class);
+        if set.defaults[0] != set.defaults[1] {
+            self.pending.sets.insert(id);
         }
-        let default = self.constant_word(map.default());
-        let rows = map.entries().iter().map(|(ports, cells)| PortRow {
-            ports: *ports,
-            word: self.constant_word(cells),
+        if former == class {
+            return;
+        }
+        self.classes.acquire(class);
+        self.classes.release(former);
+        writes.push(MapWrite::Default {
+            set: set.number,
+            classes: set.defaults,
         });
-        let rows: Vec<PortRow> = rows.collect();
-        if !rows.is_empty() {
-            self.projection.ports.insert((class, protocol), rows);
+    }
+
+    fn update_row(
+        &mut self,
+        tables: &Tables,
+        key: (PolicySetId, IdentityId),
+        target: usize,
+        writes: &mut Vec<MapWrite>,
+    ) {
+        let class = if self.tables_row(tables, key) {
+            let class = tables.classes.get(&key);
+            class.map(|class| {
+                self.classes
+                    .number(tables, *class, writes, &mut self.shortage)
+            })
+        } else {
+            None
+        };
+        let held = self.rows.get(&key).copied();
+        let mut row = held.unwrap_or_default();
+        let former = core::mem::replace(&mut row[target], class);
+        if former == class && row[0] == row[1] {
+            return;
         }
-        default
+        if let Some(class) = class {
+            self.classes.acquire(class);
+        }
+        if let Some(former) = former {
+            self.classes.release(former);
+        }
+        let Some(set) = self.sets.get(&key.0) else {
+            return;
+        };
+        let classes = [0, 1].map(|half| row[half].unwrap_or(set.defaults[half]));
+        let is_gone = row == [None; 2];
+        if is_gone {
+            self.rows.remove(&key);
+        } else {
+            self.rows.insert(key, row);
+        }
+        if row[0] != row[1] {
+            self.pending.rows.insert(key);
+        }
+        writes.push(MapWrite::Row {
+            set: set.number,
+            identity: key.1,
+            classes: (!is_gone).then_some(classes),
+        });
     }
 
-    /// What is said of a destination port: what depends on the source port passes.
-    fn constant_word(&mut self, cells: &SourcePortMap) -> Word {
-        let cell = PortMap::as_constant(cells);
-        cell.map_or(Word::Pass, |cell| self.word(cell))
+    /// Writes the slot of an address: what the half in force will have.
+    fn write_slot(&mut self, address: IpAddr, target: usize, writes: &mut Vec<MapWrite>) {
+        let Some(slot) = self.slots.get(&address) else {
+            return;
+        };
+        let workload = slot.workload.clone();
+        // An interface has a slot of its own: packets that go to the former one must not be delivered to the next.
+        let moved = workload
+            .as_ref()
+            .filter(|workload| workload.interface != slot.row.interface);
+        if let Some(workload) = moved {
+            let number = slot.row.number;
+            self.free_slot(number, address, writes);
+            self.assign_slot(address);
+            if let Some(slot) = self.slots.get_mut(&address) {
+                slot.row.interface = workload.interface.clone();
+                slot.row.identities = [0; 2];
+                slot.row.sets = [[0; 2]; 2];
+            }
+        }
+        let identity = workload.as_ref().map_or(0, |workload| workload.identity.0);
+        let numbers = workload.as_ref().map_or([0; 2], |workload| {
+            workload.sets.map(|set| {
+                let set = set.and_then(|set| self.sets.get(&set));
+                set.map_or(0, |set| set.number)
+            })
+        });
+        let Some(slot) = self.slots.get_mut(&address) else {
+            return;
+        };
+        slot.row.identities[target] = identity;
+        slot.row.sets[target] = numbers;
+        let row = slot.row.clone();
+        let is_gone = row.identities == [0; 2] && row.sets == [[0; 2]; 2] && workload.is_none();
+        if is_gone {
+            self.slots.remove(&address);
+            self.free_slot(row.number, address, writes);
+            return;
+        }
+        if row.identities[0] != row.identities[1] || row.sets[0] != row.sets[1] {
+            self.pending.addresses.insert(address);
+        }
+        if row.number != 0 {
+            writes.push(MapWrite::Slot(row));
+        }
     }
 
-    /// What is said by a cell: what is denied, reported or read passes.
-    fn word(&mut self, cell: &Cell) -> Word {
-        let is_proven = cell.verdict == Verdict::Allow
-            && cell.log.is_none()
-            && cell.audit_report().is_none()
-            && cell.redirect.is_none();
-        if !is_proven {
+    fn free_slot(&mut self, number: u16, address: IpAddr, writes: &mut Vec<MapWrite>) {
+        if number != 0 {
+            writes.push(MapWrite::FreeSlot { number, address });
+            self.freed.0.push(number.into());
+        }
+    }
+
+    /// Frees sets that neither half has.
+    fn free_unused_sets(&mut self, changes: &Changes) {
+        for id in &changes.sets {
+            let all = (*id, IdentityId(0))..=(*id, IdentityId(u32::MAX));
+            let has_rows = self.rows.range(all).next().is_some();
+            let unused = self
+                .sets
+                .get(id)
+                .filter(|set| set.uses == 0 && set.defaults == [0; 2] && !has_rows);
+            let Some(number) = unused.map(|set| set.number) else {
+                continue;
+            };
+            self.sets.remove(id);
+            if number != 0 {
+                self.freed.1.push(number);
+            }
+        }
+    }
+
+    /// What is said of the first packet of a flow from one address to another, at its egress and at its ingress, as the
+    /// programs find it.
+    pub fn words(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        protocol: FastProtocol,
+        port: u16,
+    ) -> Option<[Word; 2]> {
+        let [from, to] = [self.slots.get(&from)?, self.slots.get(&to)?];
+        let [from, to] = [from, to].map(|slot| slot.workload.as_ref());
+        let (from, to) = (from?, to?);
+        let egress = self.word(from.sets[0], to.identity, protocol, port);
+        let ingress = self.word(to.sets[1], from.identity, protocol, port);
+        Some([egress, ingress])
+    }
+
+    fn word(
+        &self,
+        set: Option<PolicySetId>,
+        identity: IdentityId,
+        protocol: FastProtocol,
+        port: u16,
+    ) -> Word {
+        let Some((id, set)) = set.and_then(|set| Some((set, self.sets.get(&set)?))) else {
             return Word::Pass;
-        }
-        let content = (
-            cell.counted_rules().collect::<Vec<_>>(),
-            cell.audit_comparison(),
-        );
-        if content == (Vec::new(), None) {
-            return Word::Allow(CounterId(0));
-        }
-        if let Some(counter) = self.counters.get(&content) {
-            return Word::Allow(*counter);
-        }
-        self.projection.counters.push(content.clone());
-        let counter = CounterId(to_u32(self.projection.counters.len()));
-        self.counters.insert(content, counter);
-        Word::Allow(counter)
+        };
+        let row = self
+            .rows
+            .get(&(id, identity))
+            .and_then(|row| row[self.half]);
+        let class = row.unwrap_or(set.defaults[self.half]);
+        let content = self.classes.content(class).filter(|_| set.number != 0);
+        content.map_or(Word::Pass, |content| content[protocol as usize].word(port))
     }
 }
 
-/// A number of something that fits in memory.
-fn to_u32(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
+impl Set {
+    /// Whether the maps are to have its classes.
+    fn has_rows(&self) -> bool {
+        self.uses > 0 && self.number != 0 && !self.is_too_large
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use palisade_engine::{Engine, EngineOptions};
-    use palisade_generators::Dice;
-    use palisade_generators::lowered::ModelWorld;
-    use palisade_generators::{cases, seeded_cases};
-    use palisade_model::{L4, Update};
-    use palisade_tables::{DirectionVerdict, Packet};
-
-    /// The verdict of tables of the first packet of a flow between slots, and whether it owes a report or a reading.
-    fn judge(tables: &Tables, packet: &Packet, direction: Direction) -> (bool, bool) {
-        match tables.judge_direction(packet, direction) {
-            DirectionVerdict::Evaluated(evaluation) => {
-                let cell = evaluation.cell;
-                let is_reported =
-                    cell.log.is_some() || cell.audit_report().is_some() || cell.redirect.is_some();
-                (cell.verdict == Verdict::Allow, is_reported)
-            }
-            other => (false, other != DirectionVerdict::NoPoint),
-        }
-    }
-
-    /// The header of a flow: of the ports that rules name, or any.
-    fn draw_header(dice: &mut Dice, protocol: FastProtocol) -> (L4, u16) {
-        match protocol {
-            FastProtocol::Tcp | FastProtocol::Udp => {
-                let destination = *dice.pick(&[53, 80, 81, 443, 1_024, 5_432, 8_080, 65_535]);
-                let source = *dice.pick(&[1_024, 40_000]);
-                let ports = L4::Ports {
-                    source,
-                    destination,
-                };
-                (ports, destination)
-            }
-            FastProtocol::Icmp => (L4::Icmp { kind: 8, code: 0 }, 8 << 8),
-            FastProtocol::Icmpv6 => (L4::Icmp { kind: 128, code: 0 }, 128 << 8),
-        }
-    }
-
-    #[test]
-    fn what_is_proven_is_allowed_and_what_is_allowed_without_a_report_is_proven() {
-        let (mut proven, mut passed) = (0_u64, 0_u64);
-        for (seed, case) in seeded_cases(1, cases(300)) {
-            let world = ModelWorld::generate(seed, case, 0);
-            let mut engine = Engine::new(EngineOptions::default());
-            let _ = engine.apply(world.state.objects().map(Update::Upsert));
-            let tables = engine.tables();
-            let projection = Projection::new(tables);
-            let mut dice = Dice::new(seed, case);
-            let slots = &projection.slots;
-            for _ in 0..40 {
-                if slots.len() < 2 {
-                    break;
-                }
-                let [from, to] = [dice.pick(slots).clone(), dice.pick(slots).clone()];
-                let is_v4 = from.address.is_ipv4();
-                if is_v4 != to.address.is_ipv4() || from.interface == to.interface {
-                    continue;
-                }
-                let icmp = if is_v4 {
-                    FastProtocol::Icmp
-                } else {
-                    FastProtocol::Icmpv6
-                };
-                let protocol = *dice.pick(&[FastProtocol::Tcp, FastProtocol::Udp, icmp]);
-                let (l4, port) = draw_header(&mut dice, protocol);
-                let packet = Packet {
-                    input_interface: Some(from.interface.clone()),
-                    output_interface: Some(to.interface.clone()),
-                    source: from.address,
-                    destination: to.address,
-                    pre_dnat: None,
-                    protocol: protocol.protocol(),
-                    l4,
-                };
-                let ends = [
-                    (Direction::Egress, from.sets[0], to.identity),
-                    (Direction::Ingress, to.sets[1], from.identity),
-                ];
-                for (direction, set, identity) in ends {
-                    let word = projection.word(set, identity, protocol, port);
-                    let (is_allowed, is_reported) = judge(tables, &packet, direction);
-                    let depends = depends_on_source_port(tables, &packet, direction);
-                    let expected = is_allowed && !is_reported && !depends;
-                    assert_eq!(
-                        word != Word::Pass,
-                        expected,
-                        "seed {seed}, case {case}: {packet:?}"
-                    );
-                    *(if expected { &mut proven } else { &mut passed }) += 1;
-                }
-            }
-        }
-        assert!(
-            proven > 100 && passed > 100,
-            "{proven} proven, {passed} passed"
-        );
-    }
-
-    /// Whether other source ports have other cells.
-    fn depends_on_source_port(tables: &Tables, packet: &Packet, direction: Direction) -> bool {
-        let DirectionVerdict::Evaluated(evaluation) = tables.judge_direction(packet, direction)
-        else {
-            return false;
-        };
-        let L4::Ports { destination, .. } = packet.l4 else {
-            return false;
-        };
-        let program = tables.programs.get(&evaluation.class);
-        let map = program.and_then(|program| program.protocol(packet.protocol));
-        map.is_some_and(|map| map.get(destination).as_constant().is_none())
+/// The place of a direction.
+fn side(direction: Direction) -> usize {
+    match direction {
+        Direction::Egress => 0,
+        Direction::Ingress => 1,
     }
 }

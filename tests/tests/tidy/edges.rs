@@ -79,8 +79,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("palisade-sys", &[]),
-    ("palisade-fast-path", &["model", "tables"]),
-    ("palisade-bpf", &["fast-path", "sys"]),
+    ("palisade-fast-path", &["layout", "model", "tables"]),
+    ("palisade-bpf", &["fast-path", "sys", "tables"]),
     (
         "palisade-dataplane",
         &["model", "tables", "layout", "nft", "sys"],

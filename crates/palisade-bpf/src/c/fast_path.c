@@ -5,8 +5,8 @@
  */
 #include "flows.h"
 
-/* The slot of an address of a workload, if it is armed and still the workload's. */
-static struct slot *slot_of(const __u64 *address, __u16 *number)
+/* The slot of an address of a workload, if it is still the workload's and, where flags are given, has those. */
+static struct slot *slot_of(const __u64 *address, __u16 flags, __u16 *number)
 {
 	struct address key = { .words = { address[0], address[1] } };
 	__u64 *row = bpf_map_lookup_elem(&endpoints, &key), word;
@@ -22,7 +22,7 @@ static struct slot *slot_of(const __u64 *address, __u16 *number)
 	found = bpf_map_lookup_elem(&slots, &index);
 	if (!found || found->incarnation != ENDPOINT_INCARNATION(word))
 		return 0;
-	if (!(found->flags & SLOT_ARMED) && !has_fault(FAULT_UNARMED_USED))
+	if ((found->flags & flags) != flags && !has_fault(FAULT_UNARMED_USED))
 		return 0;
 	*number = index;
 	return found;
@@ -36,10 +36,10 @@ struct ends {
 
 static int read_ends(const struct packet *packet, struct ends *ends)
 {
-	ends->source = slot_of(packet->source, &ends->source_number);
+	ends->source = slot_of(packet->source, SLOT_ARMED, &ends->source_number);
 	if (!ends->source)
 		return 0;
-	ends->destination = slot_of(packet->destination, &ends->destination_number);
+	ends->destination = slot_of(packet->destination, SLOT_ARMED, &ends->destination_number);
 	/* What a workload sends to itself by this host is judged otherwise. */
 	return ends->destination && ends->source->ifindex != ends->destination->ifindex;
 }
@@ -58,24 +58,30 @@ struct words {
 	__u32 egress, ingress;
 };
 
-/* Judges the first packet of a flow at both ends, from one to the other. */
-static int is_allowed(const struct slot *from, const struct slot *to, __u32 protocol, __u32 port, struct words *words)
+/* Judges the first packet of a flow at both ends, from one to the other: WORD_ALLOWED, WORD_DENIED, or 0. */
+static __u32 judge_ends(const struct slot *from, const struct slot *to, __u32 epoch, __u32 header,
+			struct words *words)
 {
-	words->egress = judge(from->egress_set, to->identity, protocol, port);
+	__u32 half = EPOCH_HALF(epoch) ^ !!has_fault(FAULT_OTHER_HALF);
+
+	words->egress = judge(from->egress_set[half], to->identity[half], half, header);
+	words->ingress = 0;
 	if (!(words->egress & WORD_ALLOWED))
-		return 0;
+		return words->egress & WORD_DENIED;
 	if (has_fault(FAULT_INGRESS_NOT_JUDGED)) {
 		words->ingress = words->egress;
-		return 1;
+		return WORD_ALLOWED;
 	}
-	words->ingress = judge(to->ingress_set, from->identity, protocol, port);
-	return !!(words->ingress & WORD_ALLOWED);
+	words->ingress = judge(to->ingress_set[half], from->identity[half], half, header);
+	return words->ingress & (WORD_ALLOWED | WORD_DENIED);
 }
 
+/* Counts a packet where it was judged. */
 static void count_words(const struct words *words, __u32 bytes)
 {
 	count(words->egress, bytes);
-	count(words->ingress, bytes);
+	if (words->ingress)
+		count(words->ingress, bytes);
 }
 
 /* Delivers a packet of an owned flow, or has the stack deliver it without judging it. */
@@ -95,15 +101,19 @@ static int deliver(struct __sk_buff *skb, const struct packet *packet, const str
 /* A packet of a flow that has an entry. */
 static int continue_flow(struct __sk_buff *skb, struct packet *packet, struct flow *flow, struct ends *ends, __u32 proof)
 {
+	__u64 epoch = config_word(CONFIG_EPOCH);
 	int is_original = !!(flow->value.flags & FLOW_FROM_LOWER) == !!flow->from_lower;
-	__u32 generation = config_word(CONFIG_GENERATION);
+	__u32 generation = EPOCH_GENERATION(epoch), verdict;
 	__u8 flags = flow->value.flags;
 	int changes = flow->value.seen != flow->now;
 
 	if (flags & FLOW_VIA_STACK) {
-		see_flow(flow, flags);
-		if (changes)
+		if (packet->flags & PACKET_ENDS)
+			flags |= FLOW_CLOSING;
+		if (changes || flags != flow->value.flags) {
+			see_flow(flow, flags);
 			refresh_flow(flow);
+		}
 		return TCX_NEXT;
 	}
 	/* An end of it is another workload now: nothing is known of this one. */
@@ -121,10 +131,18 @@ static int continue_flow(struct __sk_buff *skb, struct packet *packet, struct fl
 			port <<= 8;
 		if (has_fault(FAULT_ANSWER_JUDGED))
 			port = packet->judged_port;
-		if (!is_allowed(is_original ? ends->source : ends->destination,
-				is_original ? ends->destination : ends->source, packet->protocol, port, &words))
-			return has_fault(FAULT_REVOKED_FLOW_PASSED) ? TCX_NEXT : TCX_DROP;
+		verdict = judge_ends(is_original ? ends->source : ends->destination,
+				     is_original ? ends->destination : ends->source, epoch,
+				     HEADER(packet->protocol, port), &words);
+		if (!verdict && !has_fault(FAULT_UNPROVEN_DROPPED)) {
+			/* Nothing is proven of it any more, and nothing is denied: the stack has it from here on. */
+			see_flow(flow, flags | FLOW_VIA_STACK);
+			refresh_flow(flow);
+			return TCX_NEXT;
+		}
 		count_words(&words, packet->length);
+		if (verdict != WORD_ALLOWED)
+			return has_fault(FAULT_REVOKED_FLOW_PASSED) ? TCX_NEXT : TCX_DROP;
 		flow->value.generation = generation;
 		changes = 1;
 	}
@@ -159,7 +177,8 @@ found:
 		return TCX_NEXT;
 	set_key(flow, &quoted);
 	if (find_flow(flow) != FLOW_FOUND || flow->value.flags & FLOW_VIA_STACK ||
-	    flow->value.ends != ends_of(flow, &ends) || flow->value.generation != (__u32)config_word(CONFIG_GENERATION))
+	    flow->value.ends != ends_of(flow, &ends) ||
+	    flow->value.generation != EPOCH_GENERATION(config_word(CONFIG_EPOCH)))
 		return TCX_NEXT;
 	return deliver(skb, error, ends.source, proof);
 }
@@ -173,6 +192,7 @@ int from_pod(struct __sk_buff *skb)
 	struct words words = {};
 	struct ends ends = {};
 	int kind, found;
+	__u64 epoch;
 
 	if (!has_fault(FAULT_PROOF_NOT_CLEARED))
 		skb->mark &= ~proof;
@@ -198,9 +218,11 @@ int from_pod(struct __sk_buff *skb)
 		return TCX_NEXT;
 	if (packet.flags & PACKET_SLOW && !has_fault(FAULT_FRAGMENT_BEGINS))
 		return TCX_NEXT;
-	if (!is_allowed(ends.source, ends.destination, packet.protocol, packet.judged_port, &words))
+	epoch = config_word(CONFIG_EPOCH);
+	if (judge_ends(ends.source, ends.destination, epoch, HEADER(packet.protocol, packet.judged_port), &words) !=
+	    WORD_ALLOWED)
 		return TCX_NEXT;
-	flow.value.generation = config_word(CONFIG_GENERATION);
+	flow.value.generation = EPOCH_GENERATION(epoch);
 	see_flow(&flow, flow.from_lower ? FLOW_FROM_LOWER : 0);
 	flow.value.ends = ends_of(&flow, &ends);
 	if (found == FLOW_FOUND ? !refresh_flow(&flow) : !insert_flow(&flow))
@@ -221,7 +243,8 @@ int to_pod(struct __sk_buff *skb)
 		return TCX_NEXT;
 	if (parse_packet(skb, &packet) != PACKET_FLOW || packet.protocol == PROTOCOL_TCP)
 		return TCX_NEXT;
-	if (!slot_of(packet.source, &number))
+	/* Of one that is not armed too: it may be soon, and flows that the stack has then are to be known. */
+	if (!slot_of(packet.source, 0, &number))
 		return TCX_NEXT;
 	set_key(&flow, &packet);
 	if (find_flow(&flow) != FLOW_ABSENT)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * The verdict of one end of a flow, by the rows of the decision tables that a process has written. It says allowed or
- * nothing: what is denied, reported or not known passes, and the tables of the stack judge it.
+ * The verdict of one end of a flow, by the rows of the decision tables that a process has written: allowed, denied, or
+ * nothing where the stack has to judge, since a report is due or something is not known.
  */
 #ifndef PALISADE_JUDGE_H
 #define PALISADE_JUDGE_H
@@ -16,18 +16,20 @@ static __u32 echo_of(__u64 first, __u64 second)
 	return mixed >> 32;
 }
 
-/* The class of an identity in a set; 0 if it has none. */
-static __u32 class_of(__u32 set, __u32 identity)
+/* The class of an identity in a set, in a half; 0 if it has none. */
+static __u32 class_of(__u32 set, __u32 identity, __u32 half)
 {
 	struct class_key key = { .set = set, .identity = identity };
 	__u64 *row = bpf_map_lookup_elem(&classes, &key), word, *fallback;
 
 	if (row) {
 		word = *(volatile __u64 *)row;
-		return (__u32)(word >> 32) == echo_of(set, identity) ? (__u32)word : 0;
+		if (CLASS_ECHO(word) != echo_of(set, identity) >> (2 * CLASS_BITS - 32))
+			return 0;
+		return CLASS_OF(word, half);
 	}
 	fallback = bpf_map_lookup_elem(&sets, &set);
-	return fallback ? *(volatile __u64 *)fallback : 0;
+	return fallback ? *(volatile __u64 *)fallback >> (half * 32) : 0;
 }
 
 static int protocol_number(__u8 protocol)
@@ -70,12 +72,19 @@ static __u32 range_word(__u32 first, __u32 count, __u16 port, __u32 fallback)
 	return fallback;
 }
 
+/* What policy judges of a header: the protocol, and the destination port or the type and code of ICMP. */
+#define HEADER(protocol, port) ((__u32)(protocol) << 16 | (__u16)(port))
+#define HEADER_PROTOCOL(header) ((__u8)((header) >> 16))
+#define HEADER_PORT(header) ((__u16)(header))
+
 /* What a set says of a packet to or from an identity: a word of `descriptors` or `ports`, 0 to pass. */
-__attribute__((noinline)) int judge(__u32 set, __u32 identity, __u32 protocol, __u32 port)
+__attribute__((noinline)) int judge(__u32 set, __u32 identity, __u32 half, __u32 header)
 {
+	__u32 protocol = HEADER_PROTOCOL(header);
+	__u16 port = HEADER_PORT(header);
 	struct descriptor *descriptor;
 	struct port_key key = {};
-	__u32 class = class_of(set, identity);
+	__u32 class = class_of(set, identity, half & 1);
 	__u64 *row, word;
 	int number = protocol_number(protocol);
 
@@ -102,7 +111,7 @@ __attribute__((noinline)) int judge(__u32 set, __u32 identity, __u32 protocol, _
 
 static void count(__u32 word, __u64 bytes)
 {
-	__u32 number = word & ~WORD_ALLOWED;
+	__u32 number = WORD_COUNTER(word);
 	struct counter *counter = bpf_map_lookup_elem(&counters, &number);
 
 	/* Of this CPU; a program that interrupts another on it does not exist at these hooks. */

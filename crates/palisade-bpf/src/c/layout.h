@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * The maps of the fast path. A process writes all but flows and counters. What a program trusts is one aligned word
- * that is read once, or a record of an array whose number is not used again before a grace period. A freed element of a
- * hash is used again at once for another key, so its value has an echo of its key: on another one the packet passes.
+ * The maps of the fast path. A process writes all but flows and counters. Policy is there twice, in two halves: packets
+ * are judged by one, and a process writes the other. CONFIG_EPOCH says which one is in force, so all changes of a flush
+ * take effect at once. A half that packets may still use is not written before a grace period.
+ *
+ * What a program trusts is one aligned word that is read once, or a record of an array whose number is not used again
+ * before a grace period. A freed element of a hash is used again at once for another key, so its value has an echo of its
+ * key: on another one the packet passes.
  */
 #ifndef PALISADE_LAYOUT_H
 #define PALISADE_LAYOUT_H
@@ -12,8 +16,9 @@
 /* Words of `config`. */
 enum config_word {
 	CONFIG_STATE,
-	/* Raised when verdicts are revoked: flows of former ones are judged again. */
-	CONFIG_GENERATION,
+	/* The half in force, in bit 0. Above it the generation, raised when verdicts are revoked: flows of former ones are
+	 * judged again. */
+	CONFIG_EPOCH,
 	/* The bit of the packet mark that says that a packet was proven. */
 	CONFIG_PROOF_BIT,
 	/* The number of buckets of the flow table, less one: a power of two less one. */
@@ -49,7 +54,12 @@ enum fault {
 	FAULT_ANSWER_JUDGED,
 	FAULT_CLOSED_CONTINUES,
 	FAULT_ENTRY_TWICE,
+	FAULT_UNPROVEN_DROPPED,
+	FAULT_OTHER_HALF,
 };
+
+#define EPOCH_HALF(epoch) ((epoch) & 1)
+#define EPOCH_GENERATION(epoch) ((__u32)((epoch) >> 1))
 
 enum state {
 	/* Every packet passes. */
@@ -75,13 +85,14 @@ enum slot_flag {
 
 struct slot {
 	__u32 ifindex;
-	__u32 identity;
-	__u32 egress_set;
-	__u32 ingress_set;
 	__u32 mtu;
 	__u16 incarnation;
 	__u16 flags;
-	__u32 spare[2];
+	__u32 spare;
+	/* Of each half; set 0 passes everything. */
+	__u32 identity[2];
+	__u32 egress_set[2];
+	__u32 ingress_set[2];
 };
 
 struct class_key {
@@ -89,8 +100,16 @@ struct class_key {
 	__u32 identity;
 };
 
-/* What a program says of a packet: a counter, and whether it is allowed. 0 is to pass. */
+/* The value of `classes`: a class of each half. */
+#define CLASS_BITS 20
+#define CLASS_OF(word, half) ((__u32)((word) >> ((half) * CLASS_BITS)) & ((1u << CLASS_BITS) - 1))
+#define CLASS_ECHO(word) ((__u32)((word) >> (2 * CLASS_BITS)))
+
+/* What is said of a packet: a counter, and whether it is allowed or denied. 0 is neither: the stack judges it. Denied
+ * packets pass as well, but for those of a flow that was delivered before. */
 #define WORD_ALLOWED (1u << 31)
+#define WORD_DENIED (1u << 30)
+#define WORD_COUNTER(word) ((word) & (WORD_DENIED - 1))
 
 /* A class. */
 struct descriptor {
@@ -143,7 +162,7 @@ struct {
 	__type(value, struct slot);
 } slots SEC(".maps");
 
-/* The default class of each set; 0 has nothing. */
+/* The default classes of each set: of the first half in the lower 32 bits; 0 has nothing. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use palisade_bpf::{BpfObject, FastPathMaps, FastPathState, SlotInterface};
+use palisade_bpf::{BpfObject, Epoch, FastPathMaps, FastPathState, SlotInterface};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_fast_path::{Projection, SlotRow};
 use palisade_generators::lowered::ModelWorld;
@@ -139,42 +139,52 @@ fn what_is_delivered_is_allowed_and_what_may_be_is_delivered() {
         ("ports", 65_536),
         ("classes", 8_192),
     ];
-    let loaded = BpfObject::FAST_PATH.load_sized(&sizes).unwrap();
-    let maps = FastPathMaps::new(&loaded).unwrap();
+    let loaded = BpfObject::FAST_PATH
+        .load_sized(&sizes, |_, _| None)
+        .unwrap();
+    let maps = FastPathMaps::new(loaded).unwrap();
     maps.configure(1 << 7, 0x5eed);
-    maps.set_generation(1);
     maps.set_state(FastPathState::On);
-    let program = loaded.program("from_pod").unwrap();
-    let run = || {
+    let program = maps.loaded().program("from_pod").unwrap();
+    let mut projection = Projection::new(maps.room().unwrap(), 1);
+    let mut run = || {
         let (mut delivered, mut passed, mut allowed_slowly) = (0_u64, 0_u64, 0_u64);
         for (seed, case) in seeded_cases(1, cases(3_000)) {
             let world = ModelWorld::generate(seed, case, 0);
             let mut engine = Engine::new(EngineOptions::default());
             let _ = engine.apply(world.state.objects().map(Update::Upsert));
             let tables = engine.tables();
-            let projection = Projection::new(tables);
+            // From the policies of the former world to those of this one.
+            let writes = projection.update(tables, None).unwrap();
+            maps.write(&writes).unwrap();
+            maps.set_epoch(Epoch {
+                generation: 1,
+                half: projection.half(),
+            });
+            maps.clear_flows();
             let names: BTreeMap<Str, u32> = projection
-                .slots
-                .iter()
+                .slots()
                 .map(|slot| slot.interface.clone())
                 .collect::<std::collections::BTreeSet<_>>()
                 .into_iter()
                 .zip(indexes.iter().copied())
                 .collect();
-            let interface = |slot: &SlotRow| {
-                Some(SlotInterface {
-                    index: *names.get(&slot.interface)?,
-                    mtu: 1_500,
-                    incarnation: 1,
-                })
-            };
-            maps.clear_flows();
-            maps.write_all(&projection, interface).unwrap();
+            for slot in projection.slots() {
+                if let Some(index) = names.get(&slot.interface) {
+                    let interface = SlotInterface {
+                        index: *index,
+                        mtu: 1_500,
+                    };
+                    maps.arm(slot.number, interface);
+                } else {
+                    maps.disarm(slot.number);
+                }
+            }
             let mut dice = Dice::new(seed, case);
+            let half = projection.half();
             let known: Vec<&SlotRow> = projection
-                .slots
-                .iter()
-                .filter(|slot| names.contains_key(&slot.interface))
+                .slots()
+                .filter(|slot| names.contains_key(&slot.interface) && slot.sets[half] != [0; 2])
                 .collect();
             for number in 0..PACKETS as u16 {
                 if known.len() < 2 {
@@ -228,15 +238,14 @@ fn an_unknown_address_is_never_delivered_to() {
     }
     let netns = TestNetNs::new("bpf-unknown").unwrap();
     let index = add_interface(&netns, "pod0");
-    let loaded = BpfObject::FAST_PATH.load_sized(&[("flows", 64)]).unwrap();
-    let maps = FastPathMaps::new(&loaded).unwrap();
+    let loaded = BpfObject::FAST_PATH.load_sized(&[("flows", 64)], |_, _| None);
+    let maps = FastPathMaps::new(loaded.unwrap()).unwrap();
     maps.configure(1 << 7, 1);
     maps.set_state(FastPathState::On);
-    maps.write_all(&Projection::default(), |_| None).unwrap();
     let ends: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
     let packet = craft::udp((ends[0], 1).into(), (ends[1], 2).into(), 1, b"data");
     let (packet, context) = frame(&packet, index);
-    let program = loaded.program("from_pod").unwrap();
+    let program = maps.loaded().program("from_pod").unwrap();
     let run = run_in(netns.netns(), || program.test_run(&packet, &context, 1));
     assert_eq!(run.unwrap().unwrap().verdict.cast_signed(), -1);
 }

@@ -7,7 +7,7 @@ use palisade_sys::netns::run_in;
 use palisade_testkit::lab::{TestNetNs, craft};
 use palisade_testkit::need_root;
 
-use crate::rows::{ALLOWED, PROOF, Rows, Slot, State};
+use crate::rows::{ALLOWED, DENIED, PROOF, Rows, Slot, State};
 
 const SYN: u8 = 2;
 const SYN_ACK: u8 = 18;
@@ -103,7 +103,13 @@ impl World {
             (1, echo(8), ALLOWED | 4),
             (58, echo(128), ALLOWED | 4),
         ];
-        rows.set_descriptor(2, [0; 4], &ports, &[(17, [1_000, 2_000], ALLOWED | 3)]);
+        rows.set_descriptor(3, [DENIED | 5; 4], &[], &[]);
+        rows.set_descriptor(
+            2,
+            [DENIED | 5; 4],
+            &ports,
+            &[(17, [1_000, 2_000], ALLOWED | 3)],
+        );
         world
     }
 
@@ -195,6 +201,7 @@ fn check_connections(fault: u64) {
         world.rows.set_generation(3);
         assert_eq!(world.from(1, &tcp(back(http), ACK)), Dropped);
         assert_eq!(world.from(0, &tcp(http, ACK)), Dropped);
+        assert_eq!(world.rows.packets(5), 2, "counted as denied");
         world.rows.set_class(2, 100, 2);
         assert_eq!(world.from(0, &tcp(http, ACK)), Delivered, "allowed again");
         // A closed connection is begun anew.
@@ -208,6 +215,39 @@ fn check_connections(fault: u64) {
             "a new one is not allowed"
         );
     }
+}
+
+/// What is neither allowed nor denied any more goes by the stack, and stays there.
+fn check_unproven(fault: u64) {
+    for family in [0, 1] {
+        let world = World::new(fault);
+        let http = flow(family, 80);
+        assert_eq!(world.from(0, &tcp(http, SYN)), Delivered);
+        world.rows.set_class(2, 100, 4);
+        world.rows.set_generation(2);
+        assert_eq!(world.from(1, &tcp(back(http), SYN_ACK)), Passes);
+        world.rows.set_class(2, 100, 2);
+        world.rows.set_generation(3);
+        assert_eq!(world.from(0, &tcp(http, ACK)), Passes, "the stack has it");
+        assert_eq!(world.from(0, &tcp(http, FIN_ACK)), Passes);
+        assert_eq!(world.from(0, &tcp(http, SYN)), Delivered, "another one");
+    }
+}
+
+/// Policy has two halves, and one of them is in force.
+fn check_halves(fault: u64) {
+    let world = World::new(fault);
+    let datagram = flow(0, 1_500);
+    assert_eq!(world.from(0, &udp(datagram)), Delivered);
+    world.rows.set_second_half(1);
+    assert_eq!(
+        world.from(0, &udp(datagram)),
+        Delivered,
+        "of the same generation"
+    );
+    assert_eq!(world.from(0, &udp(flow(0, 1_501))), Passes);
+    world.rows.set_second_half(2);
+    assert_eq!(world.from(0, &udp(datagram)), Passes);
 }
 
 fn check_datagrams(fault: u64) {
@@ -380,6 +420,20 @@ fn a_connection_is_delivered_in_both_directions_while_it_is_allowed() {
 }
 
 #[test]
+fn a_flow_of_which_nothing_is_proven_any_more_goes_by_the_stack() {
+    if need_root() {
+        check_unproven(0);
+    }
+}
+
+#[test]
+fn one_half_of_the_policy_is_in_force() {
+    if need_root() {
+        check_halves(0);
+    }
+}
+
+#[test]
 fn datagrams_and_echo_requests_are_delivered_with_their_answers() {
     if need_root() {
         check_datagrams(0);
@@ -427,7 +481,7 @@ type Mistake = (&'static str, fn(u64));
 
 /// Mistakes of the programs, in the order of `enum fault` of `src/c/layout.h` from 1 on, and what is to find each.
 #[cfg(feature = "faults")]
-const FAULTS: [Mistake; 21] = [
+const FAULTS: [Mistake; 23] = [
     ("ingress-not-judged", check_connections),
     ("revoked-flow-passed", check_connections),
     ("generation-ignored", check_connections),
@@ -449,6 +503,8 @@ const FAULTS: [Mistake; 21] = [
     ("answer-judged", check_connections),
     ("closed-continues", check_connections),
     ("entry-twice", check_expiry),
+    ("unproven-dropped", check_unproven),
+    ("other-half", check_halves),
 ];
 
 #[cfg(feature = "faults")]

@@ -9,12 +9,14 @@ use palisade_sys::bpf::UpdateMode;
 
 /// Says that a packet is allowed; the rest is the number of a counter.
 pub(crate) const ALLOWED: u32 = 1 << 31;
+/// Says that it is denied.
+pub(crate) const DENIED: u32 = 1 << 30;
 /// The proof bit of these tests.
 pub(crate) const PROOF: u32 = 0x80;
 
 /// Words of `config`.
 const STATE: usize = 0;
-const GENERATION: usize = 1;
+const EPOCH: usize = 1;
 const PROOF_BIT: usize = 2;
 const BUCKET_MASK: usize = 3;
 const SEED: usize = 4;
@@ -46,7 +48,7 @@ pub(crate) struct Slot {
 
 /// The fast path: verifying it takes longer than a test of it, so it is loaded once.
 static LOADED: LazyLock<Mutex<LoadedObject>> = LazyLock::new(|| {
-    let loaded = BpfObject::FAST_PATH.load_sized(&[("flows", BUCKETS)]);
+    let loaded = BpfObject::FAST_PATH.load_sized(&[("flows", BUCKETS)], |_, _| None);
     Mutex::new(loaded.unwrap())
 });
 
@@ -129,22 +131,31 @@ impl Rows {
         self.store("config", STATE, state);
     }
 
+    /// Sets the generation, and puts the first half in force.
     pub(crate) fn set_generation(&self, generation: u32) {
-        self.store("config", GENERATION, generation.into());
+        self.store("config", EPOCH, u64::from(generation) << 1);
+    }
+
+    /// Puts the second half in force.
+    pub(crate) fn set_second_half(&self, generation: u32) {
+        self.store("config", EPOCH, u64::from(generation) << 1 | 1);
     }
 
     pub(crate) fn set_slot(&self, number: u16, addresses: &[IpAddr], slot: Slot) {
+        // The second half has nothing: it passes everything.
         let words = [
-            [slot.ifindex, slot.identity],
-            [slot.egress_set, slot.ingress_set],
+            [slot.ifindex, 1_500],
             [
-                1_500,
                 u32::from(slot.incarnation) | u32::from(slot.is_armed) << 16,
+                0,
             ],
+            [slot.identity, 0],
+            [slot.egress_set, 0],
+            [slot.ingress_set, 0],
         ];
         for (at, [low, high]) in words.into_iter().enumerate() {
             let word = u64::from(low) | u64::from(high) << 32;
-            self.store("slots", usize::from(number) * 4 + at, word);
+            self.store("slots", usize::from(number) * 5 + at, word);
         }
         for address in addresses {
             let [first, second] = address_words(*address);
@@ -164,8 +175,8 @@ impl Rows {
 
     pub(crate) fn set_class(&self, set: u32, identity: u32, class: u32) {
         let key = [set.to_ne_bytes(), identity.to_ne_bytes()].concat();
-        let echo = u64::from(echo(set.into(), identity.into()));
-        self.update("classes", &key, u64::from(class) | echo << 32);
+        let echo = u64::from(echo(set.into(), identity.into()) >> 8);
+        self.update("classes", &key, u64::from(class) | echo << 40);
     }
 
     /// Sets a class: the defaults of TCP, UDP, ICMP and ICMPv6, single ports, and ranges, sorted.

@@ -1,0 +1,491 @@
+//! Random policies and changes: the maps say what the tables say, and what is in force stays until the halves change.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use palisade_engine::{Engine, EngineOptions};
+use palisade_generators::lowered::ModelWorld;
+use palisade_generators::{Dice, cases, seeded_cases};
+use palisade_model::{Direction, L4, Str, Update};
+use palisade_tables::{DirectionVerdict, Packet, Tables, Verdict};
+
+use super::*;
+
+/// Room for every world.
+const ROOM: Room = Room {
+    slots: 256,
+    sets: 1_024,
+    rows: 65_536,
+    classes: 4_096,
+    ports: 65_536,
+    ranges: 16_384,
+    counters: 8_192,
+};
+
+/// Maps as the writes leave them, read as the programs read them. It shares no code with the projection.
+#[derive(Clone, Default)]
+struct Maps {
+    half: usize,
+    slots: BTreeMap<u16, SlotRow>,
+    endpoints: BTreeMap<IpAddr, u16>,
+    defaults: BTreeMap<u32, [u32; 2]>,
+    rows: BTreeMap<(u32, u32), [u32; 2]>,
+    classes: BTreeMap<u32, ClassContent>,
+    ranges: BTreeMap<u32, u32>,
+    counters: BTreeSet<u32>,
+}
+
+impl Maps {
+    fn apply(&mut self, write: &MapWrite) {
+        match write {
+            MapWrite::Counter { number, .. } => assert!(self.counters.insert(number.0)),
+            MapWrite::FreeCounter { number, .. } => assert!(self.counters.remove(&number.0)),
+            MapWrite::Class {
+                number,
+                content,
+                first_range,
+            } => {
+                let ranges: usize = content.iter().map(|words| words.ranges().count()).sum();
+                for at in *first_range..first_range + ranges as u32 {
+                    assert_eq!(self.ranges.insert(at, *number), None, "a range of another");
+                }
+                let former = self.classes.insert(*number, (**content).clone());
+                assert_eq!(former, None, "class {number} is in use");
+            }
+            MapWrite::FreeClass { number, .. } => {
+                assert!(self.classes.remove(number).is_some());
+                self.ranges.retain(|_, class| class != number);
+                let in_force = self.half;
+                let defaults = self.defaults.values().map(|classes| classes[in_force]);
+                let rows = self.rows.values().map(|classes| classes[in_force]);
+                assert!(
+                    !defaults.chain(rows).any(|class| class == *number),
+                    "class {number} is freed in use"
+                );
+            }
+            MapWrite::Default { set, classes } => {
+                self.defaults.insert(*set, *classes);
+            }
+            MapWrite::Row {
+                set,
+                identity,
+                classes,
+            } => {
+                let key = (*set, identity.0);
+                match classes {
+                    Some(classes) => self.rows.insert(key, *classes),
+                    None => self.rows.remove(&key),
+                };
+            }
+            MapWrite::Slot(row) => {
+                self.slots.insert(row.number, row.clone());
+                self.endpoints.insert(row.address, row.number);
+            }
+            MapWrite::FreeSlot { number, address } => {
+                assert!(self.slots.remove(number).is_some());
+                self.endpoints.remove(address);
+            }
+        }
+    }
+
+    fn slot(&self, address: IpAddr) -> Option<&SlotRow> {
+        self.slots.get(self.endpoints.get(&address)?)
+    }
+
+    fn word(&self, set: u32, identity: u32, protocol: FastProtocol, port: u16) -> Word {
+        let row = self.rows.get(&(set, identity)).or(self.defaults.get(&set));
+        let class = row.map_or(0, |classes| classes[self.half]);
+        let content = self.classes.get(&class);
+        content.map_or(Word::Pass, |content| {
+            let words = &content[protocol as usize];
+            let row = words
+                .rows
+                .iter()
+                .find(|row| (row.ports.first..=row.ports.last).contains(&port));
+            row.map_or(words.default, |row| row.word)
+        })
+    }
+
+    fn words(&self, from: IpAddr, to: IpAddr, protocol: FastProtocol, port: u16) -> [Word; 2] {
+        let (Some(from), Some(to)) = (self.slot(from), self.slot(to)) else {
+            return [Word::Pass; 2];
+        };
+        let half = self.half;
+        [
+            self.word(from.sets[half][0], to.identities[half], protocol, port),
+            self.word(to.sets[half][1], from.identities[half], protocol, port),
+        ]
+    }
+
+    /// What may be seen of the half in force.
+    fn verdicts(&self, trials: &[Trial]) -> Vec<[bool; 2]> {
+        let verdicts = trials.iter().map(|trial| {
+            // A slot that is new has no flow that could be denied.
+            let is_new = [trial.from, trial.to].into_iter().any(|address| {
+                let slot = self.slot(address);
+                slot.is_none_or(|slot| {
+                    slot.identities[self.half] == 0 && slot.sets[self.half] == [0; 2]
+                })
+            });
+            let words = self.words(trial.from, trial.to, trial.protocol, trial.port);
+            [
+                words.iter().all(|word| matches!(word, Word::Allow(_))),
+                !is_new && words.iter().any(|word| matches!(word, Word::Deny(_))),
+            ]
+        });
+        verdicts.collect()
+    }
+}
+
+/// The first packet of a flow between two workloads.
+struct Trial {
+    from: IpAddr,
+    to: IpAddr,
+    protocol: FastProtocol,
+    port: u16,
+    packet: Packet,
+}
+
+impl Trial {
+    fn draw(dice: &mut Dice, workloads: &[(Str, IpAddr)]) -> Option<Trial> {
+        let [from, to] = [dice.pick(workloads).clone(), dice.pick(workloads).clone()];
+        let is_v4 = from.1.is_ipv4();
+        if is_v4 != to.1.is_ipv4() || from.0 == to.0 {
+            return None;
+        }
+        let icmp = if is_v4 {
+            FastProtocol::Icmp
+        } else {
+            FastProtocol::Icmpv6
+        };
+        let protocol = *dice.pick(&[FastProtocol::Tcp, FastProtocol::Udp, icmp]);
+        // Ports that rules name, or any.
+        let destination = *dice.pick(&[53, 80, 81, 443, 1_024, 5_432, 8_080, 65_535]);
+        let source = *dice.pick(&[1_024, 40_000]);
+        let kind = if is_v4 { 8 } else { 128 };
+        let (l4, port) = match protocol {
+            FastProtocol::Tcp | FastProtocol::Udp => {
+                let ports = L4::Ports {
+                    source,
+                    destination,
+                };
+                (ports, destination)
+            }
+            _ => (
+                L4::Icmp { kind, code: 0 },
+                palisade_tables::icmp_key(kind, 0),
+            ),
+        };
+        let packet = Packet {
+            input_interface: Some(from.0),
+            output_interface: Some(to.0),
+            source: from.1,
+            destination: to.1,
+            pre_dnat: None,
+            protocol: protocol.protocol(),
+            l4,
+        };
+        Some(Trial {
+            from: from.1,
+            to: to.1,
+            protocol,
+            port,
+            packet,
+        })
+    }
+
+    /// What tables say in a direction.
+    fn expected(&self, tables: &Tables, direction: Direction) -> Expected {
+        let DirectionVerdict::Evaluated(evaluation) =
+            tables.judge_direction(&self.packet, direction)
+        else {
+            return Expected::Nothing;
+        };
+        let program = tables.programs.get(&evaluation.class);
+        let map = program.and_then(|program| program.protocol(self.packet.protocol));
+        let cells = map.map(|map| map.get(self.port));
+        if let Some(cells) = cells.filter(|cells| cells.as_constant().is_none()) {
+            let is_denied = cells.runs().all(|(_, cell)| cell.verdict == Verdict::Deny);
+            return if is_denied {
+                Expected::Denied
+            } else {
+                Expected::Nothing
+            };
+        }
+        let cell = evaluation.cell;
+        if cell.verdict == Verdict::Deny {
+            return Expected::Denied;
+        }
+        let is_reported =
+            cell.log.is_some() || cell.audit_report().is_some() || cell.redirect.is_some();
+        if is_reported {
+            Expected::Nothing
+        } else {
+            Expected::Allowed
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    Allowed,
+    Denied,
+    Nothing,
+}
+
+fn said(word: Word) -> Expected {
+    match word {
+        Word::Allow(_) => Expected::Allowed,
+        Word::Deny(_) => Expected::Denied,
+        Word::Pass => Expected::Nothing,
+    }
+}
+
+/// Workloads whose address no other has.
+fn workloads(tables: &Tables) -> Vec<(Str, IpAddr)> {
+    let mut interfaces: BTreeMap<IpAddr, BTreeSet<Str>> = BTreeMap::new();
+    for (interface, address) in tables.points.keys().filter_map(|point| point.workload()) {
+        interfaces
+            .entry(address)
+            .or_default()
+            .insert(interface.clone());
+    }
+    let single = interfaces
+        .into_iter()
+        .filter(|(_, interfaces)| interfaces.len() == 1);
+    single
+        .filter_map(|(address, interfaces)| Some((interfaces.into_iter().next()?, address)))
+        .collect()
+}
+
+/// Compares maps and projection with tables; the numbers of proven and of other directions.
+fn compare(
+    about: &str,
+    tables: &Tables,
+    projection: &Projection,
+    maps: &Maps,
+    trials: &[Trial],
+) -> [u64; 2] {
+    let mut counts = [0; 2];
+    for trial in trials {
+        let words = maps.words(trial.from, trial.to, trial.protocol, trial.port);
+        let held = projection.words(trial.from, trial.to, trial.protocol, trial.port);
+        assert_eq!(
+            held.unwrap_or([Word::Pass; 2]),
+            words,
+            "{about}: {:?}",
+            trial.packet
+        );
+        for (word, direction) in words
+            .into_iter()
+            .zip([Direction::Egress, Direction::Ingress])
+        {
+            let expected = trial.expected(tables, direction);
+            assert_eq!(
+                said(word),
+                expected,
+                "{about}, {direction:?}: {:?}",
+                trial.packet
+            );
+            counts[usize::from(expected != Expected::Allowed)] += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn the_maps_say_what_the_tables_say_and_change_at_once() {
+    let mut counts = [0; 2];
+    let mut writes_seen = 0;
+    for (seed, case) in seeded_cases(1, cases(300)) {
+        let world = ModelWorld::generate(seed, case, 0);
+        let mut engine = Engine::new(EngineOptions::default());
+        let mut projection = Projection::new(ROOM, 1);
+        let mut maps = Maps::default();
+        let mut dice = Dice::new(seed, case);
+        let objects: Vec<_> = world.state.objects().collect();
+        // All objects, then some removed and added again, in batches.
+        let mut batches: Vec<Vec<Update>> =
+            Vec::from([objects.iter().cloned().map(Update::Upsert).collect()]);
+        for _ in 0..6 {
+            let some = (0..=dice.below(3)).map(|_| dice.pick(&objects).clone());
+            let some: Vec<_> = some.collect();
+            batches.push(
+                some.iter()
+                    .map(|object| Update::Delete(object.key()))
+                    .collect(),
+            );
+            if dice.below(2) == 0 {
+                batches.push(some.into_iter().map(Update::Upsert).collect());
+            }
+        }
+        for (step, batch) in batches.into_iter().enumerate() {
+            let about = format!("seed {seed}, case {case}, step {step}");
+            let before = engine.tables().clone();
+            let delta = engine.apply(batch);
+            let tables = engine.tables();
+            let mut known = workloads(tables);
+            known.extend(workloads(&before));
+            if known.is_empty() {
+                continue;
+            }
+            let trials: Vec<Trial> = (0..40)
+                .filter_map(|_| Trial::draw(&mut dice, &known))
+                .collect();
+            let is_whole = step == 0 || dice.below(8) == 0;
+            let writes = projection.update(tables, (!is_whole).then_some(&delta));
+            let seen = maps.verdicts(&trials);
+            for write in writes.iter().flatten() {
+                maps.apply(write);
+                writes_seen += 1;
+                let now = maps.verdicts(&trials);
+                for (trial, (before, now)) in trials.iter().zip(seen.iter().zip(now)) {
+                    // An address that moves is of nobody for a moment.
+                    assert!(
+                        *before == now || now == [false; 2],
+                        "{about}: {write:?} changes {:?} {before:?} {now:?}",
+                        trial.packet
+                    );
+                }
+            }
+            maps.half = projection.half();
+            let here: Vec<Trial> = trials
+                .into_iter()
+                .filter(|trial| {
+                    let known = workloads(tables);
+                    let has = |interface: &Option<Str>, address| {
+                        known.iter().any(|(name, known)| {
+                            Some(name) == interface.as_ref() && *known == address
+                        })
+                    };
+                    has(&trial.packet.input_interface, trial.from)
+                        && has(&trial.packet.output_interface, trial.to)
+                })
+                .collect();
+            let [proven, other] = compare(&about, tables, &projection, &maps, &here);
+            counts = [counts[0] + proven, counts[1] + other];
+        }
+        check_end(
+            &mut projection,
+            &mut maps,
+            &format!("seed {seed}, case {case}"),
+        );
+    }
+    let [proven, other] = counts;
+    assert!(proven > 100 && other > 100, "{proven} proven, {other} not");
+    assert!(writes_seen > 100, "{writes_seen} writes");
+}
+
+/// Without policy nothing stays in the maps, after as many updates as it takes both halves.
+fn check_end(projection: &mut Projection, maps: &mut Maps, about: &String) {
+    for _ in 0..4 {
+        for write in projection.update(&Tables::default(), None).iter().flatten() {
+            maps.apply(write);
+        }
+        maps.half = projection.half();
+    }
+    assert!(
+        maps.slots.is_empty() && maps.endpoints.is_empty(),
+        "{about}"
+    );
+    assert!(maps.rows.is_empty() && maps.classes.is_empty(), "{about}");
+    assert!(
+        maps.ranges.is_empty() && maps.counters.is_empty(),
+        "{about}"
+    );
+    assert!(
+        maps.defaults.values().all(|classes| *classes == [0; 2]),
+        "{about}"
+    );
+    assert_eq!(projection.row_count(), 0, "{about}");
+}
+
+#[test]
+fn a_slot_keeps_the_number_that_it_had() {
+    let world = ModelWorld::generate(1, 0, 0);
+    let mut engine = Engine::new(EngineOptions::default());
+    let _ = engine.apply(world.state.objects().map(Update::Upsert));
+    let known = workloads(engine.tables());
+    let (interface, address) = known[0].clone();
+    let mut projection = Projection::new(ROOM, 1);
+    projection.reserve_slot(address, interface, 200);
+    projection.reserve_slot(known[1].1, Str::from("another"), 1);
+    let _ = projection.update(engine.tables(), None);
+    assert_eq!(projection.slot(address).map(|row| row.number), Some(200));
+    let numbers: BTreeSet<u16> = projection.slots().map(|row| row.number).collect();
+    assert_eq!(
+        numbers.len(),
+        projection.slots().count(),
+        "each has its own"
+    );
+    assert!(
+        !numbers.contains(&1),
+        "it may be used from the next update on"
+    );
+}
+
+#[test]
+fn what_has_no_room_passes_and_is_counted() {
+    let mut short = 0;
+    for (seed, case) in seeded_cases(2, cases(100)) {
+        let world = ModelWorld::generate(seed, case, 0);
+        let mut engine = Engine::new(EngineOptions::default());
+        let _ = engine.apply(world.state.objects().map(Update::Upsert));
+        let tables = engine.tables();
+        let known = workloads(tables);
+        if known.is_empty() {
+            continue;
+        }
+        let mut dice = Dice::new(seed, case);
+        let mut room = ROOM;
+        let field = dice.below(7);
+        let fields = [
+            &mut room.slots,
+            &mut room.sets,
+            &mut room.rows,
+            &mut room.classes,
+            &mut room.ports,
+            &mut room.ranges,
+            &mut room.counters,
+        ];
+        for (at, size) in fields.into_iter().enumerate() {
+            if at == field as usize {
+                *size = 1 + dice.below(4) as u32;
+            }
+        }
+        let mut projection = Projection::new(room, 1);
+        let mut maps = Maps::default();
+        for write in projection.update(tables, None).iter().flatten() {
+            maps.apply(write);
+        }
+        maps.half = projection.half();
+        short += usize::from(!projection.shortage().is_empty());
+        assert!(maps.rows.len() <= room.rows as usize);
+        assert!(
+            maps.slots
+                .keys()
+                .all(|number| u32::from(*number) < room.slots)
+        );
+        for _ in 0..40 {
+            let Some(trial) = Trial::draw(&mut dice, &known) else {
+                continue;
+            };
+            let words = maps.words(trial.from, trial.to, trial.protocol, trial.port);
+            for (word, direction) in words
+                .into_iter()
+                .zip([Direction::Egress, Direction::Ingress])
+            {
+                let expected = trial.expected(tables, direction);
+                assert!(
+                    said(word) == expected || word == Word::Pass,
+                    "seed {seed}, case {case}, {room:?}: {word:?} {:?}",
+                    trial.packet
+                );
+            }
+        }
+    }
+    assert!(short > 5, "{short} worlds had no room");
+}
