@@ -2,14 +2,14 @@
 //!
 //! Never: journals, unless the test gives the ledger a journal.
 
-use palisade_dataplane::nftables::NftDataplane;
+use palisade_dataplane::ebpf::EbpfDataplane;
 use palisade_dataplane::{ApplyOutcome, CounterLedger, Counters, DriverError, PolicyDriver};
 use palisade_tables::{Delta, Tables};
 use std::ops::{Deref, DerefMut};
 
 /// A driver that counts in its own ledger.
 #[derive(Debug)]
-pub struct CountedDriver<D = NftDataplane> {
+pub struct CountedDriver<D = EbpfDataplane> {
     driver: D,
     /// The ledger.
     pub ledger: CounterLedger,

@@ -14,8 +14,9 @@ use palisade_tables::{Atomicity, CounterValue, Delta, Phase, Point, Tables};
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CountAccount, CounterAccounts, CounterKey, CounterLedger,
     CounterSnapshot, Counters, Dataplane, DriverCondition, DriverError, DriverErrorKind,
-    DriverStatus, InstalledPolicy, Interface, InterfaceChange, MasqueradePolicy, PacketReportBatch,
-    PlanPreview, PolicyDriver, StepObserver, StepOutcome, Subscription, TamperEvent,
+    DriverStatus, InstalledObject, InstalledObjectKind, InstalledPolicy, Interface,
+    InterfaceChange, MasqueradePolicy, PacketReportBatch, PlanPreview, PolicyDriver, StepObserver,
+    StepOutcome, Subscription, TamperEvent,
 };
 
 /// The name of the driver, and of its part of the counter ledger.
@@ -322,8 +323,11 @@ impl PolicyDriver for FakeDataplane {
         self.written.as_deref()
     }
 
-    fn installed_objects(&mut self) -> Result<Vec<String>, DriverError> {
-        let tables = self.lock().tables.is_some().then(|| "tables".to_owned());
+    fn installed_objects(&mut self) -> Result<Vec<InstalledObject>, DriverError> {
+        let tables = self.lock().tables.is_some().then(|| InstalledObject {
+            kind: InstalledObjectKind::Table,
+            name: "tables".to_owned(),
+        });
         Ok(tables.into_iter().collect())
     }
 

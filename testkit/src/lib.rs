@@ -19,6 +19,7 @@ pub mod lab;
 pub mod ring;
 pub mod runtimes;
 pub mod spelling;
+pub mod test_driver;
 
 pub use counted_driver::{CountedDriver, CountedOutcome};
 pub use fake_api_server::{ApiFault, FakeApiServer};

@@ -16,7 +16,9 @@ use crate::startup::LOCK_FILE;
 use crate::subsystems::{subsystems, workloads};
 use palisade_api::{CleanupItem, CleanupKind};
 use palisade_config::{ApiConfig, Config, StateConfig};
-use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
+use palisade_dataplane::{
+    Dataplane, DriverError, DriverErrorKind, InstalledObject, InstalledObjectKind,
+};
 use palisade_network::forwarding::Forwarding;
 use palisade_network::forwarding::sysctls::{self, sysctl_directory};
 use palisade_network::network_driver::{HostDrivers, NetworkDriverError};
@@ -112,7 +114,7 @@ pub(crate) fn removal_order(kind: CleanupKind) -> u8 {
         CleanupKind::CniConfiguration => 0,
         CleanupKind::Interface | CleanupKind::ChainedInterface => 1,
         CleanupKind::Route => 2,
-        CleanupKind::Table => 3,
+        CleanupKind::Table | CleanupKind::Pins => 3,
         CleanupKind::Setting => 4,
         CleanupKind::CniPlugin | CleanupKind::Socket | CleanupKind::State => 5,
     }
@@ -143,14 +145,20 @@ pub(crate) fn installed_parts(
     Ok(parts)
 }
 
-/// The tables of a driver.
+/// The objects of a driver.
 struct DriverTables(Box<dyn Dataplane>);
 
 impl Installed for DriverTables {
     fn installed(&mut self) -> Result<Vec<CleanupItem>, SubsystemError> {
-        let tables = self.0.installed_objects().map_err(SubsystemError::new)?;
-        let item = |table| CleanupItem::new(CleanupKind::Table, table, None);
-        Ok(tables.into_iter().map(item).collect())
+        let objects = self.0.installed_objects().map_err(SubsystemError::new)?;
+        let item = |object: InstalledObject| {
+            let kind = match object.kind {
+                InstalledObjectKind::Table => CleanupKind::Table,
+                InstalledObjectKind::Pins => CleanupKind::Pins,
+            };
+            CleanupItem::new(kind, object.name, None)
+        };
+        Ok(objects.into_iter().map(item).collect())
     }
 
     fn remove(&mut self, _: &CleanupItem) -> Result<bool, SubsystemError> {

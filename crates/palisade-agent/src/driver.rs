@@ -4,11 +4,10 @@
 use palisade_api::{FastPathReport, MissingFeatureReport};
 use palisade_bpf::FastPathSupport;
 use palisade_config::{
-    Config, DnsConfig, HostConfig, NftablesConfig, PolicyConfig, WorkloadsConfig,
+    Config, DataplaneKind, DnsConfig, HostConfig, NftablesConfig, PolicyConfig, WorkloadsConfig,
 };
-use palisade_dataplane::nftables::{
-    self, NflogConfig, NftDataplane, PacketMarkBits, RedirectConfig,
-};
+use palisade_dataplane::ebpf::{self, EbpfDataplane, FastPathMode};
+use palisade_dataplane::nftables::{self, NflogConfig, PacketMarkBits, RedirectConfig};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_enforcer::policy_subsystem::judgement_options;
 use palisade_network::dns_redirect::RedirectMarks;
@@ -18,19 +17,24 @@ use palisade_network::dns_redirect::RedirectMarks;
 type OpenDriver = fn(&Config) -> Result<Box<dyn Dataplane>, DriverError>;
 
 /// All drivers, by name.
-const DRIVERS: [(&str, OpenDriver); 1] = [(nftables::NAME, |config| {
-    open_nftables(
-        &config.nftables,
-        &config.workloads,
-        &config.policy,
-        &config.host,
-        &config.dns,
-    )
-})];
+const DRIVERS: [(&str, OpenDriver); 2] = [
+    (nftables::NAME, |config| {
+        open_nftables(config, FastPathMode::Off)
+    }),
+    (ebpf::NAME, |config| {
+        let mode = FastPathMode::On {
+            proof_bit: PROOF_BIT,
+        };
+        open_nftables(config, mode)
+    }),
+];
 
 /// The name of the driver that an agent of this configuration enforces with.
-fn enforcing_driver(_: &Config) -> &'static str {
-    nftables::NAME
+fn enforcing_driver(config: &Config) -> &'static str {
+    match config.dataplane.kind {
+        DataplaneKind::Nftables => nftables::NAME,
+        DataplaneKind::Ebpf => ebpf::NAME,
+    }
 }
 
 /// Opens the driver that an agent of this configuration enforces with, in the network namespace of the calling thread.
@@ -48,6 +52,7 @@ pub(crate) fn fast_path_report() -> FastPathReport {
     let missing = support.missing.iter();
     FastPathReport {
         possible: support.is_complete(),
+        figures: None,
         missing: missing
             .map(|missing| MissingFeatureReport {
                 feature: missing.feature.to_owned(),
@@ -60,6 +65,9 @@ pub(crate) fn fast_path_report() -> FastPathReport {
 /// The bit of the packet mark that says, between the hooks that a packet passes, that a policy for untracked
 /// traffic or for traffic before destination NAT has allowed it. Free beside kube-proxy, Cilium and Calico.
 const PACKET_MARK_BIT: u32 = 0x1000;
+
+/// The bit of the packet mark that says that the fast path has proven a packet allowed. Free beside the same.
+const PROOF_BIT: u32 = 0x2000;
 
 /// The nflog group to which the kernel sends denied and logged packets.
 const PACKET_REPORT_GROUP: u16 = 20_545;
@@ -104,32 +112,38 @@ pub(crate) fn set_proxy_marks(proxy: &mut palisade_proxy::Config) {
     proxy.answer_mark = redirect.answer_bit;
 }
 
-/// Opens every driver: what an earlier agent with another one left may be of any of them. A driver that cannot be used
-/// with this kernel has left nothing, unless it is the one that enforces.
+/// Opens what finds and removes the objects of every driver in the kernel. All names are of one driver at present, with
+/// something above it or not, and it finds what any of them left.
 ///
 /// # Errors
-/// If the one that enforces cannot be opened.
+/// If it cannot be opened.
 pub(crate) fn open_all_drivers(config: &Config) -> Result<Vec<Box<dyn Dataplane>>, DriverError> {
-    let enforcing = enforcing_driver(config);
-    let mut drivers = Vec::new();
-    for (name, _) in DRIVERS {
-        match open_driver(name, config) {
-            Ok(driver) => drivers.push(driver),
-            Err(error) if name != enforcing && error.kind() == DriverErrorKind::Unusable => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(drivers)
+    Ok(vec![open_enforcing_driver(config)?])
 }
 
-fn open_nftables(
+/// Opens nftables, with or without the fast path above it.
+fn open_nftables(config: &Config, mode: FastPathMode) -> Result<Box<dyn Dataplane>, DriverError> {
+    let driver = EbpfDataplane::new(
+        nftables_config(
+            &config.nftables,
+            &config.workloads,
+            &config.policy,
+            &config.host,
+            &config.dns,
+        ),
+        mode,
+    )?;
+    Ok(Box::new(driver))
+}
+
+fn nftables_config(
     config: &NftablesConfig,
     workloads: &WorkloadsConfig,
     policy: &PolicyConfig,
     host: &HostConfig,
     dns: &DnsConfig,
-) -> Result<Box<dyn Dataplane>, DriverError> {
-    let driver = NftDataplane::new(nftables::Config {
+) -> nftables::Config {
+    nftables::Config {
         table: config.table.as_str().into(),
         interface_prefix: workloads.interface_prefix.as_str().into(),
         ct_mark_mask: config.mark_mask,
@@ -146,6 +160,5 @@ fn open_nftables(
         }),
         redirect: dns.is_proxied.then(RedirectConfig::default),
         ..nftables::Config::default()
-    })?;
-    Ok(Box::new(driver))
+    }
 }

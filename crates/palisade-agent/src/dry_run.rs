@@ -13,7 +13,8 @@ use palisade_api::{DryRunPlan, DryRunReport};
 use palisade_config::Config;
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CounterLedger, Counters, Dataplane, DriverError,
-    DriverStatus, InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
+    DriverStatus, InstalledObject, InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver,
+    StepObserver,
 };
 use palisade_network::network_driver::HostDrivers;
 use palisade_node::clock::SystemClock;
@@ -129,7 +130,7 @@ impl PolicyDriver for DryRunDataplane {
         None
     }
 
-    fn installed_objects(&mut self) -> Result<Vec<String>, DriverError> {
+    fn installed_objects(&mut self) -> Result<Vec<InstalledObject>, DriverError> {
         self.driver.installed_objects()
     }
 

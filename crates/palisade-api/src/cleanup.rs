@@ -30,6 +30,8 @@ pub enum CleanupKind {
     Route,
     /// The nftables table, with everything in it.
     Table,
+    /// What the eBPF fast path has pinned: its programs are detached with it.
+    Pins,
     /// A sysctl that the agent changed; it is restored.
     Setting,
     /// The API's socket, or its directory.

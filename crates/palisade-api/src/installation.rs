@@ -58,6 +58,8 @@ pub enum LeftoverKind {
     ChainedInterface,
     /// An nftables table.
     Table,
+    /// What the eBPF fast path has pinned.
+    Pins,
     /// A sysctl that an agent changed.
     Setting,
     /// The API's socket, or its directory.
@@ -88,6 +90,7 @@ impl From<CleanupKind> for LeftoverKind {
             CleanupKind::Route => LeftoverKind::Route,
             CleanupKind::ChainedInterface => LeftoverKind::ChainedInterface,
             CleanupKind::Table => LeftoverKind::Table,
+            CleanupKind::Pins => LeftoverKind::Pins,
             CleanupKind::Setting => LeftoverKind::Setting,
             CleanupKind::Socket => LeftoverKind::Socket,
             CleanupKind::State => LeftoverKind::State,

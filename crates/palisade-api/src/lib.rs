@@ -99,10 +99,10 @@ pub use recorded_flow::{
 };
 pub use status::{
     AddressConflictReport, AuditSummary, BootstrapStage, DataplaneStatus, DriverConditionReport,
-    DropCounterReport, FastPathReport, FlushReport, FollowedSource, Health, HostEndpointReport,
-    MissingFeatureReport, NodeRoutesStatus, NodeStatus, PolicyStateCount, ProblemReport,
-    ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus, StalenessReport, Status,
-    TierReport,
+    DropCounterReport, FastPathFiguresReport, FastPathReport, FlushReport, FollowedSource, Health,
+    HostEndpointReport, MissingFeatureReport, NodeRoutesStatus, NodeStatus, PolicyStateCount,
+    ProblemReport, ProblemSeverity, RepairReport, RetainedObjectReport, SourceStatus,
+    StalenessReport, Status, TierReport,
 };
 pub use validation::{CompletionScript, ValidationReport};
 pub use workload::{

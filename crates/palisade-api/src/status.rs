@@ -358,18 +358,38 @@ pub struct DataplaneStatus {
     /// What it cannot do now although it is configured, and why flows cannot be recorded; policy is enforced all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<DriverConditionReport>,
-    /// Whether this host could run the fast path in eBPF, as it was when the agent started. No driver uses it yet.
+    /// The fast path in eBPF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_path: Option<FastPathReport>,
 }
 
-/// What the fast path in eBPF would need of a host.
+/// What the fast path has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct FastPathFiguresReport {
+    /// Addresses of workloads whose packets it may deliver.
+    pub addresses: usize,
+    /// Rows of policy.
+    pub rows: usize,
+    /// Flows that it delivers; those that ended a moment ago may be among them.
+    pub flows: u64,
+    /// Flows that the stack delivers, and whose answers go by it.
+    pub flows_via_stack: u64,
+    /// Live flows that had to make room.
+    pub evictions: u64,
+}
+
+/// The fast path in eBPF: what it needs of a host, as it was when the agent started, and what it has if it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FastPathReport {
-    /// Whether the host has all of it.
+    /// Whether the host has all that it needs.
     pub possible: bool,
+    /// What it has; absent if it does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<FastPathFiguresReport>,
     /// What it has not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingFeatureReport>,

@@ -14,8 +14,8 @@ mod object;
 mod support;
 
 pub use maps::{
-    Epoch, FastPathMaps, FastPathState, FormerSlots, HeldSlot, MapsError, SlotInterface,
-    read_counter,
+    Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, HeldSlot, MapsError,
+    SlotInterface, read_counter,
 };
 pub use object::{BpfObject, LAYOUT, LoadedObject, ObjectError};
 pub use support::{FastPathSupport, MissingKernelFeature};

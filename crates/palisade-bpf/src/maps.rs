@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use palisade_fast_path::{ClassContent, CounterId, FastProtocol, MapWrite, Room, SlotRow, Word};
+use palisade_fast_path::{ClassWords, CounterId, FastProtocol, MapWrite, Room, SlotRow, Word};
 use palisade_sys::bpf::{BpfError, BpfMap, MapView, UpdateMode};
 use palisade_tables::CounterValue;
 use thiserror::Error;
@@ -33,6 +33,14 @@ const CONFIG_SEED: usize = 4;
 const SLOT_WORDS: usize = 5;
 const DESCRIPTOR_WORDS: usize = 8;
 const BUCKET_WORDS: usize = 72;
+
+/// The ways of a bucket: how many, where they begin, their words, and which word has the flags.
+const WAYS: usize = 8;
+const FIRST_WAY: usize = 8;
+const WAY_WORDS: usize = 8;
+const FLAGS_WORD: usize = 7;
+/// Of the flags of a flow: the stack delivers it.
+const FLOW_VIA_STACK: u64 = 1 << 1;
 
 /// The maps cannot be written.
 #[derive(Debug, Error)]
@@ -74,6 +82,17 @@ pub struct HeldSlot {
     pub address: IpAddr,
     /// The index of its interface; 0 if it was never armed.
     pub interface: u32,
+}
+
+/// What the table of flows has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCounts {
+    /// Flows that the fast path delivers.
+    pub owned: u64,
+    /// Flows of UDP and ICMP that the stack delivers, and whose answers go by it.
+    pub via_stack: u64,
+    /// Live flows that had to make room since the table was made.
+    pub evictions: u64,
 }
 
 /// The generation of flows, and the half of the policy that is in force.
@@ -280,9 +299,9 @@ impl FastPathMaps {
 
     /// Takes over who had which slot in the maps of an earlier process, so that flows stay whose they were. Slots that
     /// had nobody begin anywhere.
-    pub fn adopt_incarnations(&self, former: &FormerSlots, held: &[HeldSlot], random: u16) {
+    pub fn adopt_incarnations(&self, former: &FormerSlots, known: &[HeldSlot], random: u16) {
         for at in 0..self.slots.words().len() / SLOT_WORDS {
-            let is_held = held.iter().any(|slot| usize::from(slot.number) == at);
+            let is_held = known.iter().any(|slot| usize::from(slot.number) == at);
             let word = if is_held {
                 load(&former.slots, at * SLOT_WORDS + 1) & 0xffff
             } else {
@@ -292,13 +311,7 @@ impl FastPathMaps {
         }
     }
 
-    fn add_class(
-        &self,
-        number: u32,
-        content: &ClassContent,
-        first_range: u32,
-        ports: &mut HashRows,
-    ) {
+    fn add_class(&self, number: u32, content: &ClassWords, first_range: u32, ports: &mut HashRows) {
         let mut words = [0_u32; 2 * DESCRIPTOR_WORDS];
         let mut next_range = first_range;
         for (at, (protocol, rows)) in FastProtocol::ALL.into_iter().zip(content).enumerate() {
@@ -345,11 +358,45 @@ impl FastPathMaps {
         Ok(())
     }
 
-    /// Forgets all flows; no program may be attached.
+    /// Forgets all flows. A packet that is seen meanwhile may leave its flow, or an entry that nothing finds.
     pub fn clear_flows(&self) {
-        for word in self.flows.words() {
-            word.store(0, Ordering::Release);
+        for bucket in self.flows.words().chunks(BUCKET_WORDS) {
+            // The ways have no tag: they are free. The sequence goes on.
+            for word in bucket.iter().skip(1).take(2) {
+                word.store(0, Ordering::Release);
+            }
         }
+    }
+
+    /// What is in the table of flows. Those that are over may be counted.
+    pub fn flow_counts(&self) -> FlowCounts {
+        let mut counts = FlowCounts::default();
+        for bucket in self.flows.words().chunks_exact(BUCKET_WORDS) {
+            let word = |at: usize| {
+                bucket
+                    .get(at)
+                    .map_or(0, |word| word.load(Ordering::Acquire))
+            };
+            for way in 0..WAYS {
+                let tag = word(1 + way / 4) >> (way % 4 * 16) & 0xffff;
+                let flags = word(FIRST_WAY + way * WAY_WORDS + FLAGS_WORD);
+                if tag == 0 {
+                    continue;
+                }
+                if flags & FLOW_VIA_STACK == 0 {
+                    counts.owned += 1;
+                } else {
+                    counts.via_stack += 1;
+                }
+            }
+            counts.evictions += word(3);
+        }
+        counts
+    }
+
+    /// Whether packets to and from a slot may be delivered.
+    pub fn is_armed(&self, number: u16) -> bool {
+        load(&self.slots, usize::from(number) * SLOT_WORDS + 1) & SLOT_ARMED != 0
     }
 }
 

@@ -85,6 +85,17 @@ impl BpfObject {
         bytes: &FAST_PATH.0,
     };
 
+    /// The shape of a map, as the object has it.
+    ///
+    /// # Errors
+    /// If the object is not one of this program, or has no such map.
+    pub fn map_shape(self, name: &str) -> Result<MapShape, ObjectError> {
+        let object = Object::parse(self.bytes).map_err(|error| self.malformed(&error))?;
+        let map = object.maps.get(name);
+        let map = map.ok_or_else(|| self.malformed(&format!("there is no map {name}")))?;
+        self.shape_of(name, map)
+    }
+
     /// Makes the maps of the object and loads its programs.
     ///
     /// # Errors
@@ -106,7 +117,7 @@ impl BpfObject {
         let mut object = Object::parse(self.bytes).map_err(|error| self.malformed(&error))?;
         let mut maps = BTreeMap::new();
         for (name, map) in &object.maps {
-            let mut shape = self.map_shape(name, map)?;
+            let mut shape = self.shape_of(name, map)?;
             if let Some((_, size)) = sizes.iter().find(|(sized, _)| sized == name) {
                 shape.max_entries = *size;
             }
@@ -158,7 +169,7 @@ impl BpfObject {
         Ok(bytes.map(|bytes| Btf::load(&bytes)).transpose()?)
     }
 
-    fn map_shape(self, name: &str, map: &Map) -> Result<MapShape, ObjectError> {
+    fn shape_of(self, name: &str, map: &Map) -> Result<MapShape, ObjectError> {
         let kind = MapKind::from_number(map.map_type());
         let kind = kind.ok_or_else(|| self.malformed(&format!("{name} is of an unknown kind")))?;
         Ok(MapShape {

@@ -45,6 +45,7 @@ pub use reread::ConfigChanges;
 pub use section::SectionTable;
 pub use sections::api::ApiConfig;
 pub use sections::cni::CniConfig;
+pub use sections::dataplane::{DataplaneConfig, DataplaneKind};
 pub use sections::directory::DirectoryConfig;
 pub use sections::dns::DnsConfig;
 pub use sections::etcd::EtcdConfig;

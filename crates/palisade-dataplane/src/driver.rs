@@ -115,11 +115,11 @@ pub trait PolicyDriver: Send {
     /// The tables that were written last; `None` if the kernel's content is not known.
     fn written_tables(&self) -> Option<&Tables>;
 
-    /// The names of the objects in the kernel that [`PolicyDriver::remove`] would remove, for people.
+    /// The objects in the kernel that [`PolicyDriver::remove`] would remove.
     ///
     /// # Errors
     /// If they cannot be queried.
-    fn installed_objects(&mut self) -> Result<Vec<String>, DriverError>;
+    fn installed_objects(&mut self) -> Result<Vec<InstalledObject>, DriverError>;
 
     /// Removes everything of ours from the kernel.
     ///
@@ -188,6 +188,11 @@ pub trait Dataplane: PolicyDriver {
         Vec::new()
     }
 
+    /// What the driver's fast path has; `None` if none runs. Takes some milliseconds.
+    fn fast_path(&self) -> Option<FastPathFigures> {
+        None
+    }
+
     /// Translation of addresses, if the driver has it.
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
         None
@@ -234,6 +239,24 @@ pub trait Dataplane: PolicyDriver {
     }
 }
 
+/// An object of a driver in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InstalledObject {
+    /// Its kind.
+    pub kind: InstalledObjectKind,
+    /// Its name, for people.
+    pub name: String,
+}
+
+/// The kind of an [`InstalledObject`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InstalledObjectKind {
+    /// A table of rules.
+    Table,
+    /// A folder of pinned BPF objects.
+    Pins,
+}
+
 /// The policy that a kernel holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstalledPolicy {
@@ -270,6 +293,21 @@ pub struct DriverStatus {
     pub grace_duration: Duration,
     /// How grace periods are waited for, for people; `None` if the driver has none.
     pub grace_method: Option<&'static str>,
+}
+
+/// What a fast path has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastPathFigures {
+    /// Addresses of workloads whose packets it may deliver.
+    pub addresses: usize,
+    /// Rows of policy.
+    pub rows: usize,
+    /// Flows that it delivers; those that ended a moment ago may be among them.
+    pub flows: u64,
+    /// Flows that the stack delivers, and whose answers go by it.
+    pub flows_via_stack: u64,
+    /// Live flows that had to make room.
+    pub evictions: u64,
 }
 
 /// Something that a driver cannot do now.

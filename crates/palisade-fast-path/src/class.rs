@@ -100,13 +100,13 @@ fn is_single(row: &PortRow) -> bool {
 }
 
 /// What a class says of each of [`FastProtocol::ALL`].
-pub type ClassContent = [ProtocolWords; 4];
+pub type ClassWords = [ProtocolWords; 4];
 
 /// The class of a program; `counter` has the counter of a cell.
 pub(crate) fn class_content(
     program: &Program,
     counter: &mut dyn FnMut(&Cell) -> CounterId,
-) -> ClassContent {
+) -> ClassWords {
     FastProtocol::ALL.map(|protocol| {
         let Some(map) = program.protocol(protocol.protocol()) else {
             return ProtocolWords {

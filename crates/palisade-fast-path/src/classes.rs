@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use palisade_layout::CountAccount;
 use palisade_tables::{Cell, ClassId, Program, Tables};
 
-use crate::class::{ClassContent, CounterId, Word, class_content};
+use crate::class::{ClassWords, CounterId, Word, class_content};
 use crate::map_write::MapWrite;
 use crate::room::{Room, Shortage};
 use crate::spans::{FreeNumbers, FreeSpans};
@@ -17,7 +17,7 @@ use crate::spans::{FreeNumbers, FreeSpans};
 /// A class that is in the maps.
 #[derive(Clone, Debug)]
 struct Class {
-    content: Arc<ClassContent>,
+    content: Arc<ClassWords>,
     /// How many rows and defaults have it, in either half.
     uses: usize,
     /// Its ranges begin here.
@@ -34,9 +34,9 @@ struct Counter {
 
 /// All classes.
 #[derive(Clone, Debug)]
-pub(crate) struct Classes {
+pub(crate) struct ClassTable {
     by_number: BTreeMap<u32, Class>,
-    by_content: BTreeMap<Arc<ClassContent>, u32>,
+    by_content: BTreeMap<Arc<ClassWords>, u32>,
     /// The numbers of programs of the tables; what is not here has to be read.
     by_program: BTreeMap<ClassId, u32>,
     counters: BTreeMap<CounterId, Counter>,
@@ -46,15 +46,15 @@ pub(crate) struct Classes {
     free_ranges: FreeSpans,
     /// Elements of the map of ports that are free.
     free_ports: usize,
-    /// Classes without a use: packets of the former half may be judged by them until the next update.
+    /// ClassTable without a use: packets of the former half may be judged by them until the next update.
     unused: BTreeSet<u32>,
     /// Numbers of classes and counters that were freed by this update: the next one may use them.
     freed: (Vec<u32>, Vec<u32>),
 }
 
-impl Classes {
+impl ClassTable {
     pub(crate) fn new(room: &Room) -> Self {
-        Classes {
+        ClassTable {
             by_number: BTreeMap::new(),
             by_content: BTreeMap::new(),
             by_program: BTreeMap::new(),
@@ -152,7 +152,7 @@ impl Classes {
         number
     }
 
-    fn add(&mut self, content: ClassContent) -> Option<u32> {
+    fn add(&mut self, content: ClassWords) -> Option<u32> {
         let ports = port_count(&content);
         if ports > self.free_ports {
             return None;
@@ -273,22 +273,22 @@ impl Classes {
         counters.map(|(number, counter)| (*number, &counter.accounts[..]))
     }
 
-    pub(crate) fn content(&self, number: u32) -> Option<&ClassContent> {
+    pub(crate) fn content(&self, number: u32) -> Option<&ClassWords> {
         self.by_number.get(&number).map(|class| &*class.content)
     }
 }
 
-fn range_count(content: &ClassContent) -> u32 {
+fn range_count(content: &ClassWords) -> u32 {
     let ranges = content.iter().map(|words| words.ranges().count());
     ranges.sum::<usize>() as u32
 }
 
-fn port_count(content: &ClassContent) -> usize {
+fn port_count(content: &ClassWords) -> usize {
     content.iter().map(|words| words.singles().count()).sum()
 }
 
 /// Each counter of a class once.
-fn counters_of(content: &ClassContent) -> BTreeSet<CounterId> {
+fn counters_of(content: &ClassWords) -> BTreeSet<CounterId> {
     let words = content.iter().flat_map(|words| {
         let rows = words.rows.iter().map(|row| row.word);
         rows.chain([words.default])

@@ -23,7 +23,7 @@ mod projection;
 mod room;
 mod spans;
 
-pub use class::{ClassContent, CounterId, FastProtocol, MAX_RANGES, PortRow, ProtocolWords, Word};
+pub use class::{ClassWords, CounterId, FastProtocol, MAX_RANGES, PortRow, ProtocolWords, Word};
 pub use map_write::{MapWrite, SlotRow};
 pub use projection::Projection;
 pub use room::{Room, Shortage};

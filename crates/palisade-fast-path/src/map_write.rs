@@ -8,7 +8,7 @@ use palisade_layout::CountAccount;
 use palisade_model::Str;
 use palisade_tables::IdentityId;
 
-use crate::class::{ClassContent, CounterId};
+use crate::class::{ClassWords, CounterId};
 
 /// The slot of an address of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub enum MapWrite {
         /// Its number, from 1.
         number: u32,
         /// What it says.
-        content: Arc<ClassContent>,
+        content: Arc<ClassWords>,
         /// The element of `ranges` where its ranges begin, those of all protocols one after the other.
         first_range: u32,
     },
@@ -56,7 +56,7 @@ pub enum MapWrite {
         /// Its number.
         number: u32,
         /// What it said.
-        content: Arc<ClassContent>,
+        content: Arc<ClassWords>,
     },
     /// The default classes of a set.
     Default {

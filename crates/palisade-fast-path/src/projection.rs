@@ -9,7 +9,7 @@ use palisade_model::{Direction, Str};
 use palisade_tables::{Delta, IdentityId, Point, PolicySetId, TableChange, Tables};
 
 use crate::class::{CounterId, FastProtocol, Word};
-use crate::classes::Classes;
+use crate::classes::ClassTable;
 use crate::map_write::{MapWrite, SlotRow};
 use crate::room::{Room, Shortage};
 use crate::spans::FreeNumbers;
@@ -31,6 +31,8 @@ struct Slot {
     row: SlotRow,
     /// What the half in force has.
     workload: Option<Workload>,
+    /// The row as it was written last; `None` before.
+    written: Option<SlotRow>,
 }
 
 /// A policy set in the maps.
@@ -60,6 +62,15 @@ impl Changes {
     }
 }
 
+/// The numbers of slots and sets.
+#[derive(Clone, Debug)]
+struct SlotAndSetNumbers {
+    slots: FreeNumbers,
+    sets: FreeNumbers,
+    /// Those of slots and of sets that the last update freed: the next one may use them.
+    freed: (Vec<u32>, Vec<u32>),
+}
+
 /// What the maps of the fast path hold of the decision tables, in two halves: one is in force, the other one is written.
 #[derive(Clone, Debug)]
 pub struct Projection {
@@ -69,18 +80,15 @@ pub struct Projection {
     /// The points of workloads in the tables, by address and interface.
     points: BTreeMap<IpAddr, BTreeMap<Str, PointSets>>,
     slots: BTreeMap<IpAddr, Slot>,
-    slot_numbers: FreeNumbers,
+    numbers: SlotAndSetNumbers,
     /// The numbers that addresses of interfaces had in the maps of an earlier process, until the first update.
     reserved: BTreeMap<IpAddr, (Str, u16)>,
-    /// Numbers of slots and sets that the last update freed.
-    freed: (Vec<u32>, Vec<u32>),
     sets: BTreeMap<PolicySetId, Set>,
-    set_numbers: FreeNumbers,
     /// Of identities of slots in the half in force, how many slots have each.
     identities: BTreeMap<IdentityId, usize>,
     /// The class of an identity in a set in each half; `None` for the default.
     rows: BTreeMap<(PolicySetId, IdentityId), [Option<u32>; 2]>,
-    classes: Classes,
+    classes: ClassTable,
     /// What the other half has as it was before the last update.
     pending: Changes,
     shortage: Shortage,
@@ -94,14 +102,16 @@ impl Projection {
             half: 1 - half.min(1),
             points: BTreeMap::new(),
             slots: BTreeMap::new(),
-            slot_numbers: FreeNumbers::new(room.slots),
+            numbers: SlotAndSetNumbers {
+                slots: FreeNumbers::new(room.slots),
+                sets: FreeNumbers::new(room.sets),
+                freed: (Vec::new(), Vec::new()),
+            },
             reserved: BTreeMap::new(),
-            freed: (Vec::new(), Vec::new()),
             sets: BTreeMap::new(),
-            set_numbers: FreeNumbers::new(room.sets),
             identities: BTreeMap::new(),
             rows: BTreeMap::new(),
-            classes: Classes::new(&room),
+            classes: ClassTable::new(&room),
             pending: Changes::default(),
             shortage: Shortage::default(),
         }
@@ -112,7 +122,7 @@ impl Projection {
     pub fn reserve_slot(&mut self, address: IpAddr, interface: Str, number: u16) {
         if number != 0
             && u32::from(number) < self.room.slots
-            && self.slot_numbers.reserve(number.into())
+            && self.numbers.slots.reserve(number.into())
         {
             self.reserved.insert(address, (interface, number));
         }
@@ -121,7 +131,7 @@ impl Projection {
     /// Numbers that nobody has taken up are free.
     fn release_reserved(&mut self) {
         for (_, number) in core::mem::take(&mut self.reserved).into_values() {
-            self.slot_numbers.give_back(number.into());
+            self.numbers.slots.give_back(number.into());
         }
     }
 
@@ -201,12 +211,12 @@ impl Projection {
 
     /// The numbers that the last update freed may be used: no packet knows them any more.
     fn begin_update(&mut self, writes: &mut Vec<MapWrite>) {
-        let (slots, sets) = core::mem::take(&mut self.freed);
+        let (slots, sets) = core::mem::take(&mut self.numbers.freed);
         for number in slots {
-            self.slot_numbers.give_back(number);
+            self.numbers.slots.give_back(number);
         }
         for number in sets {
-            self.set_numbers.give_back(number);
+            self.numbers.sets.give_back(number);
         }
         self.classes.begin_update(writes);
     }
@@ -301,19 +311,19 @@ impl Projection {
         changes: &mut Changes,
         slots: &mut Vec<IpAddr>,
     ) {
-        let held = self
+        let entry = self
             .slots
             .get(&address)
             .and_then(|slot| slot.workload.clone());
         slots.push(address);
-        if held == workload {
+        if entry == workload {
             return;
         }
         if let Some(workload) = &workload {
             self.acquire(workload, changes);
         }
-        if let Some(held) = &held {
-            self.release(held, changes);
+        if let Some(entry) = &entry {
+            self.release(entry, changes);
         }
         let is_new = !self.slots.contains_key(&address);
         let slot = match self.slots.get_mut(&address) {
@@ -329,9 +339,14 @@ impl Projection {
                         sets: [[0; 2]; 2],
                     },
                     workload: None,
+                    written: None,
                 })
             }
         };
+        if workload.is_none() {
+            // Who comes next is another one, also at the same interface: it must not get the flows of this one.
+            slot.row.interface = Str::default();
+        }
         slot.workload = workload;
         if is_new {
             self.assign_slot(address);
@@ -350,7 +365,7 @@ impl Projection {
                 self.reserved.remove(&address);
                 Some(number)
             }
-            None => self.slot_numbers.take(),
+            None => self.numbers.slots.take(),
         };
         if number.is_none() {
             self.shortage.slots += 1;
@@ -372,7 +387,7 @@ impl Projection {
         }
         for set in workload.sets.into_iter().flatten() {
             if !self.sets.contains_key(&set) {
-                let number = self.set_numbers.take();
+                let number = self.numbers.sets.take();
                 if number.is_none() {
                     self.shortage.sets += 1;
                 }
@@ -384,9 +399,9 @@ impl Projection {
                 };
                 self.sets.insert(set, added);
             }
-            if let Some(held) = self.sets.get_mut(&set) {
-                held.uses += 1;
-                if held.uses == 1 {
+            if let Some(entry) = self.sets.get_mut(&set) {
+                entry.uses += 1;
+                if entry.uses == 1 {
                     changes.sets.insert(set);
                 }
             }
@@ -405,9 +420,9 @@ impl Projection {
             }
         }
         for set in workload.sets.into_iter().flatten() {
-            if let Some(held) = self.sets.get_mut(&set) {
-                held.uses -= 1;
-                if held.uses == 0 {
+            if let Some(entry) = self.sets.get_mut(&set) {
+                entry.uses -= 1;
+                if entry.uses == 0 {
                     changes.sets.insert(set);
                 }
             }
@@ -418,8 +433,8 @@ impl Projection {
     fn add_rows_of_new_uses(&self, tables: &Tables, changes: &mut Changes) {
         for set in &changes.sets {
             let all = (*set, IdentityId(0))..=(*set, IdentityId(u32::MAX));
-            let held = self.rows.range(all.clone()).map(|(key, _)| *key);
-            changes.rows.extend(held);
+            let entry = self.rows.range(all.clone()).map(|(key, _)| *key);
+            changes.rows.extend(entry);
             if self.sets.get(set).is_some_and(|set| set.uses > 0) {
                 let rows = tables.classes.range(all).map(|(key, _)| *key);
                 let known = rows.filter(|(_, identity)| self.identities.contains_key(identity));
@@ -447,8 +462,8 @@ impl Projection {
             self.shortage.sets += 1;
             changes.sets.insert(id);
             let all = (id, IdentityId(0))..=(id, IdentityId(u32::MAX));
-            let held = self.rows.range(all).map(|(key, _)| *key);
-            changes.rows.extend(held);
+            let entry = self.rows.range(all).map(|(key, _)| *key);
+            changes.rows.extend(entry);
         }
     }
 
@@ -511,8 +526,8 @@ impl Projection {
         } else {
             None
         };
-        let held = self.rows.get(&key).copied();
-        let mut row = held.unwrap_or_default();
+        let entry = self.rows.get(&key).copied();
+        let mut row = entry.unwrap_or_default();
         let former = core::mem::replace(&mut row[target], class);
         if former == class && row[0] == row[1] {
             return;
@@ -585,7 +600,8 @@ impl Projection {
         if row.identities[0] != row.identities[1] || row.sets[0] != row.sets[1] {
             self.pending.addresses.insert(address);
         }
-        if row.number != 0 {
+        if row.number != 0 && slot.written.as_ref() != Some(&row) {
+            slot.written = Some(row.clone());
             writes.push(MapWrite::Slot(row));
         }
     }
@@ -593,7 +609,7 @@ impl Projection {
     fn free_slot(&mut self, number: u16, address: IpAddr, writes: &mut Vec<MapWrite>) {
         if number != 0 {
             writes.push(MapWrite::FreeSlot { number, address });
-            self.freed.0.push(number.into());
+            self.numbers.freed.0.push(number.into());
         }
     }
 
@@ -611,7 +627,7 @@ impl Projection {
             };
             self.sets.remove(id);
             if number != 0 {
-                self.freed.1.push(number);
+                self.numbers.freed.1.push(number);
             }
         }
     }

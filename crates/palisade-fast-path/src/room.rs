@@ -26,7 +26,7 @@ pub struct Shortage {
     pub slots: usize,
     /// Policy sets, by their number or their rows.
     pub sets: usize,
-    /// Classes, by their number, ports, ranges or counters.
+    /// ClassTable, by their number, ports, ranges or counters.
     pub classes: usize,
 }
 

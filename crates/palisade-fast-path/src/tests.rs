@@ -33,7 +33,7 @@ struct Maps {
     endpoints: BTreeMap<IpAddr, u16>,
     defaults: BTreeMap<u32, [u32; 2]>,
     rows: BTreeMap<(u32, u32), [u32; 2]>,
-    classes: BTreeMap<u32, ClassContent>,
+    classes: BTreeMap<u32, ClassWords>,
     ranges: BTreeMap<u32, u32>,
     counters: BTreeSet<u32>,
 }
@@ -236,7 +236,7 @@ enum Expected {
     Nothing,
 }
 
-fn said(word: Word) -> Expected {
+fn meaning(word: Word) -> Expected {
     match word {
         Word::Allow(_) => Expected::Allowed,
         Word::Deny(_) => Expected::Denied,
@@ -272,9 +272,9 @@ fn compare(
     let mut counts = [0; 2];
     for trial in trials {
         let words = maps.words(trial.from, trial.to, trial.protocol, trial.port);
-        let held = projection.words(trial.from, trial.to, trial.protocol, trial.port);
+        let expected_words = projection.words(trial.from, trial.to, trial.protocol, trial.port);
         assert_eq!(
-            held.unwrap_or([Word::Pass; 2]),
+            expected_words.unwrap_or([Word::Pass; 2]),
             words,
             "{about}: {:?}",
             trial.packet
@@ -285,7 +285,7 @@ fn compare(
         {
             let expected = trial.expected(tables, direction);
             assert_eq!(
-                said(word),
+                meaning(word),
                 expected,
                 "{about}, {direction:?}: {:?}",
                 trial.packet
@@ -428,6 +428,28 @@ fn a_slot_keeps_the_number_that_it_had() {
 }
 
 #[test]
+fn what_does_not_change_is_not_written_and_who_comes_back_is_another() {
+    let world = ModelWorld::generate(1, 0, 0);
+    let mut engine = Engine::new(EngineOptions::default());
+    let _ = engine.apply(world.state.objects().map(Update::Upsert));
+    let tables = engine.tables();
+    let (_, address) = workloads(tables)[0].clone();
+    let mut projection = Projection::new(ROOM, 1);
+    for _ in 0..3 {
+        let _ = projection.update(tables, None);
+    }
+    assert_eq!(projection.update(tables, None), Some(Vec::new()));
+    let number = projection.slot(address).unwrap().number;
+    let mut without = tables.clone();
+    without
+        .points
+        .retain(|point, _| point.workload().is_none_or(|(_, known)| known != address));
+    let _ = projection.update(&without, None);
+    let _ = projection.update(tables, None);
+    assert_ne!(projection.slot(address).unwrap().number, number);
+}
+
+#[test]
 fn what_has_no_room_passes_and_is_counted() {
     let mut short = 0;
     for (seed, case) in seeded_cases(2, cases(100)) {
@@ -452,7 +474,7 @@ fn what_has_no_room_passes_and_is_counted() {
             &mut room.counters,
         ];
         for (at, size) in fields.into_iter().enumerate() {
-            if at == field as usize {
+            if at == field {
                 *size = 1 + dice.below(4) as u32;
             }
         }
@@ -480,7 +502,7 @@ fn what_has_no_room_passes_and_is_counted() {
             {
                 let expected = trial.expected(tables, direction);
                 assert!(
-                    said(word) == expected || word == Word::Pass,
+                    meaning(word) == expected || word == Word::Pass,
                     "seed {seed}, case {case}, {room:?}: {word:?} {:?}",
                     trial.packet
                 );

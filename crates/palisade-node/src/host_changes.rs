@@ -210,6 +210,7 @@ mod tests {
             peer_index: None,
             peer_netnsid: None,
             master: None,
+            qdisc: None,
         }
     }
 

@@ -6,11 +6,11 @@ use super::names::{names_reason, names_status};
 use super::policy_states::policy_state_counts;
 use palisade_api::{
     AddressConflictReport, AuditSummary, DataplaneStatus, DriverConditionReport, DropCounterReport,
-    ElementBudgetReport, EndpointState, FollowedSource, Health, HostEndpointReport, NodeStatus,
-    PacketCount, ProblemReport, ProblemSeverity, RetainedObjectReport, SourceStatus,
-    StalenessReport, Status, TierReport,
+    ElementBudgetReport, EndpointState, FastPathFiguresReport, FollowedSource, Health,
+    HostEndpointReport, NodeStatus, PacketCount, ProblemReport, ProblemSeverity,
+    RetainedObjectReport, SourceStatus, StalenessReport, Status, TierReport,
 };
-use palisade_dataplane::Counters;
+use palisade_dataplane::{Counters, FastPathFigures};
 use palisade_effective::{Diagnostic, Severity};
 use palisade_enforcer::packet_reason::packet_reason;
 use palisade_enforcer::policy_subsystem::element_budget;
@@ -157,7 +157,20 @@ fn dataplane_status(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> Dat
                 message: condition.message,
             })
             .collect(),
-        fast_path: core.startup.fast_path.clone(),
+        fast_path: core.startup.fast_path.clone().map(|mut report| {
+            report.figures = dataplane.fast_path().map(fast_path_figures);
+            report
+        }),
+    }
+}
+
+fn fast_path_figures(figures: FastPathFigures) -> FastPathFiguresReport {
+    FastPathFiguresReport {
+        addresses: figures.addresses,
+        rows: figures.rows,
+        flows: figures.flows,
+        flows_via_stack: figures.flows_via_stack,
+        evictions: figures.evictions,
     }
 }
 

@@ -175,14 +175,16 @@ impl DifferentialArgs {
                 println!(
                     "kernel: {} passed, {} failed; {share:.1} % of the packets arrived; \
                      {} sent between deltas, {} answered, {} between a pod and its node, {} at a host endpoint, \
-                     {} of these translated",
+                     {} of these translated; with a fast path {} arrived from pod to pod, {} of these by it",
                     report.passed,
                     report.failed,
                     report.between,
                     report.replies,
                     report.with_node,
                     report.at_host,
-                    report.translated
+                    report.translated,
+                    report.between_pods,
+                    report.fast
                 );
                 report.failed == 0
             }

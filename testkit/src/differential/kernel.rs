@@ -18,8 +18,9 @@ use super::run::generator_kind;
 use super::{GeneratorKind, StageFailure};
 use crate::CountedDriver;
 use crate::lab::{self, Lab, NodeId, PodSpec, probe, translate_destination};
+use crate::test_driver::{open_fast_path, open_nftables};
 use palisade_dataplane::DriverError;
-use palisade_dataplane::nftables::{self, NftDataplane};
+use palisade_dataplane::nftables;
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered, naive};
 use palisade_model::{
@@ -28,7 +29,7 @@ use palisade_model::{
 };
 use palisade_oracle::{HostJudgement, HostPath, OracleOptions, PreparedState, Question};
 use palisade_sys::netns::NetNs;
-use palisade_tables::JudgementOptions;
+use palisade_tables::{JudgementOptions, icmp_key};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -46,6 +47,7 @@ const SENDING: u32 = 30;
 const STAGE: &str = "oracle and kernel";
 const STAGE_BETWEEN: &str = "oracle and kernel between deltas";
 const STAGE_REPLY: &str = "replies in the kernel";
+const STAGE_FAST: &str = "fast path and its projection";
 const STAGE_NAIVE: &str = "naive reading and kernel";
 
 /// What a run with real packets came to.
@@ -67,6 +69,10 @@ pub struct KernelReport {
     pub at_host: u64,
     /// Of these, packets whose destination the host translated.
     pub translated: u64,
+    /// Packets that arrived from pod to pod where there is a fast path.
+    pub between_pods: u64,
+    /// Of these, packets that the fast path delivered: all that it may.
+    pub fast: u64,
 }
 
 /// From how many cases on a run must have some of every kind of packet.
@@ -85,8 +91,10 @@ pub fn run_kernel(
     // The mix with host endpoints is that with Calico.
     let prefers_hosts = only == Some(GeneratorKind::Calico);
     let mut places = [
-        KernelLab::new(false, prefers_hosts)?,
-        KernelLab::new(true, prefers_hosts)?,
+        KernelLab::new(false, false, prefers_hosts)?,
+        KernelLab::new(true, true, prefers_hosts)?,
+        KernelLab::new(false, true, prefers_hosts)?,
+        KernelLab::new(true, false, prefers_hosts)?,
     ];
     let mut report = KernelReport::default();
     // A world may have nothing to send; so many in a row have not.
@@ -96,8 +104,8 @@ pub fn run_kernel(
         }
         let half = generator_kind(only, world);
         let drawn = GeneratedCase::generate(half, seed, world)?;
-        // Every kind of world in both modes.
-        let place = &mut places[(world / 4 % 2) as usize];
+        // Every kind of world in all modes.
+        let place = &mut places[(world / 4 % 4) as usize];
         match place.judge(&drawn, seed, world, &mut report)? {
             Ok(arrivals) => {
                 let before = report.passed;
@@ -152,7 +160,11 @@ struct KernelLab {
 }
 
 impl KernelLab {
-    fn new(judge_host_traffic: bool, prefers_hosts: bool) -> Result<KernelLab, String> {
+    fn new(
+        judge_host_traffic: bool,
+        has_fast_path: bool,
+        prefers_hosts: bool,
+    ) -> Result<KernelLab, String> {
         let told = |error: lab::LabError| error.to_string();
         let name = if judge_host_traffic { "diffh" } else { "diff" };
         let mut lab = Lab::new(name).map_err(told)?;
@@ -180,7 +192,12 @@ impl KernelLab {
             },
             ..nftables::Config::default()
         };
-        let dataplane = NftDataplane::new_in(config, &netns).map_err(|e| e.to_string())?;
+        let dataplane = if has_fast_path {
+            open_fast_path(config, &netns)
+        } else {
+            open_nftables(config, &netns)
+        };
+        let dataplane = dataplane.map_err(|error| format!("{error}: {error:?}"))?;
         Ok(KernelLab {
             lab,
             pods,
@@ -220,6 +237,10 @@ impl KernelLab {
         for flow in sent {
             let index = drawn.flows.iter().position(|f| f == flow).unwrap_or(0);
             let arrived = self.send(&prepared, flow)?;
+            let is_translated = self.path(&prepared, flow).pre_dnat.is_some();
+            if let Err(detail) = self.check_fast_path(flow, is_translated, arrived, report) {
+                return Ok(Err(StageFailure::at_flow(STAGE_FAST, index, detail)));
+            }
             let wanted = self.oracle_verdict(&prepared, flow);
             if arrived != wanted {
                 let detail = mismatch_text("oracle", wanted, arrived, &prepared, flow);
@@ -258,6 +279,7 @@ impl KernelLab {
     /// Whether the first packet of a flow that nobody knows arrives.
     fn send(&self, prepared: &PreparedState<'_>, flow: &Flow) -> Result<bool, String> {
         self.lab.flush_conntrack().map_err(|e| e.to_string())?;
+        self.dataplane.forget_flows();
         let mut packet = self.packet(flow);
         if let Some(sent) = self.path(prepared, flow).pre_dnat
             && let L4::Ports { destination, .. } = flow.l4
@@ -274,6 +296,53 @@ impl KernelLab {
         }
         let arrived = probe(&self.lab, &[packet]).map_err(|e| e.to_string())?;
         Ok(arrived.first().copied().unwrap_or_default())
+    }
+
+    fn is_between_pods(&self, flow: &Flow) -> bool {
+        let is_pod = |address: &IpAddr| {
+            let holder = self.given.get(address);
+            holder.is_some_and(|holder| self.pods.contains(holder))
+        };
+        is_pod(&flow.source) && is_pod(&flow.destination)
+    }
+
+    /// Whether the fast path did not deliver what arrived and it proves, or delivered what it does not prove. Counts what
+    /// it delivered.
+    fn check_fast_path(
+        &self,
+        flow: &Flow,
+        is_translated: bool,
+        arrived: bool,
+        report: &mut KernelReport,
+    ) -> Result<(), String> {
+        let Some(counts) = self.dataplane.flow_counts() else {
+            return Ok(());
+        };
+        let port = match flow.l4 {
+            L4::Ports { destination, .. } => destination,
+            L4::Icmp { kind, code } => icmp_key(kind, code),
+            L4::None => 0,
+        };
+        // Requests alone begin flows of ICMP.
+        let may_begin = match flow.l4 {
+            L4::Icmp { kind, code: 0 } => [8, 13, 15, 17, 128].contains(&kind),
+            L4::Icmp { .. } | L4::None => false,
+            L4::Ports { .. } => true,
+        };
+        let is_proven = !is_translated
+            && may_begin
+            && self
+                .dataplane
+                .is_proven(flow.source, flow.destination, flow.protocol, port);
+        if is_proven != (counts.owned > 0) || (is_proven && !arrived) {
+            return Err(format!(
+                "the fast path proves {flow}: {is_proven}; flows of it: {}; arrived: {arrived}",
+                counts.owned
+            ));
+        }
+        report.fast += u64::from(is_proven);
+        report.between_pods += u64::from(arrived && self.is_between_pods(flow));
+        Ok(())
     }
 
     /// Whether an answer to what has just arrived arrives.

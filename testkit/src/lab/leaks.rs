@@ -1,4 +1,4 @@
-//! What tests left behind: namespaces, control groups, links and nftables tables with our names.
+//! What tests left behind: namespaces, control groups, links, nftables tables and pins with our names.
 //!
 //! A namespace carries the process that made it, so that leftovers are told from labs in use.
 
@@ -18,6 +18,8 @@ pub enum Leak {
     Link(String),
     /// An nftables table in the namespace of the caller, with its family.
     Table(String),
+    /// What the fast path of a namespace has pinned.
+    Pins(String),
 }
 
 impl fmt::Display for Leak {
@@ -27,6 +29,7 @@ impl fmt::Display for Leak {
             Self::Group(name) => write!(f, "control group {name}"),
             Self::Link(name) => write!(f, "link {name}"),
             Self::Table(name) => write!(f, "table {name}"),
+            Self::Pins(name) => write!(f, "pins of {name}"),
         }
     }
 }
@@ -49,6 +52,7 @@ pub fn find_leaks() -> io::Result<Vec<Leak>> {
         }
     }
     found.extend(leaked_tables()?);
+    found.extend(leaked_pins()?);
     found.sort();
     Ok(found)
 }
@@ -112,6 +116,21 @@ fn owner_pid(name: &str) -> Option<u32> {
     (2..parts.len())
         .find(|&at| number(at).is_some() && number(at + 1).is_some())
         .and_then(number)
+}
+
+/// The pins of a namespace go with it.
+fn leaked_pins() -> io::Result<Vec<Leak>> {
+    let entries = match fs::read_dir(palisade_dataplane::ebpf::PIN_ROOT) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    entries
+        .map(|entry| {
+            Ok(Leak::Pins(
+                entry?.file_name().to_string_lossy().into_owned(),
+            ))
+        })
+        .collect()
 }
 
 fn leaked_tables() -> io::Result<Vec<Leak>> {

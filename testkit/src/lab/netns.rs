@@ -20,6 +20,7 @@ use nix::sys::socket::{
 use palisade_sys::netns::NetNs;
 
 use super::LabError;
+use crate::test_driver::remove_pins;
 
 const FOLDER: &str = "/run/netns";
 /// How long an interface may take until it is running.
@@ -159,6 +160,9 @@ pub fn delete(namespace: &str) -> Result<(), LabError> {
     let target = path(namespace);
     if !target.exists() {
         return Ok(());
+    }
+    if let Ok(netns) = NetNs::open(namespace) {
+        remove_pins(&netns);
     }
     match umount2(&target, MntFlags::MNT_DETACH) {
         // Never mounted: making it failed half-way.

@@ -83,7 +83,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-bpf", &["fast-path", "sys", "tables"]),
     (
         "palisade-dataplane",
-        &["model", "tables", "layout", "nft", "sys"],
+        &[
+            "model",
+            "tables",
+            "layout",
+            "nft",
+            "fast-path",
+            "bpf",
+            "sys",
+        ],
     ),
     ("palisade-api", &["model"]),
     ("palisade-cni", &["api", "text"]),
@@ -389,7 +397,10 @@ pub(crate) fn impure_source(path: &str, text: &str) -> Vec<String> {
 
 /// The drivers: the module in the dataplane crate, the beginning of its types' names, and a crate that only it
 /// uses.
-const DRIVERS: [(&str, &str, &str); 1] = [("nftables", "Nft", "palisade_nft")];
+const DRIVERS: [(&str, &str, &str); 2] = [
+    ("nftables", "Nft", "palisade_nft"),
+    ("ebpf", "Ebpf", "palisade_bpf"),
+];
 
 /// The crates that the agent is made of, without their common prefix; [`crate::sizes`] bounds each.
 pub(crate) const AGENT_CRATES: &[&str] = &[
@@ -428,6 +439,10 @@ pub(crate) fn driver_names(path: &str, text: &str) -> Vec<String> {
     for (module, types, helper) in DRIVERS {
         let home = format!("crates/palisade-dataplane/src/{module}");
         if path.starts_with(&format!("{home}/")) || path == format!("{home}.rs") {
+            continue;
+        }
+        // The driver with the fast path is the one of nftables, with something above it.
+        if module == "nftables" && path.starts_with("crates/palisade-dataplane/src/ebpf/") {
             continue;
         }
         let of_driver = |word: &str| {

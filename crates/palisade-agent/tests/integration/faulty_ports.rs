@@ -5,9 +5,9 @@
 //! the state of kernel and disk is the same.
 
 use palisade_dataplane::driver::{
-    AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledPolicy,
-    Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
-    TamperEvent,
+    AddressTranslation, ApplyOutcome, Dataplane, DriverCondition, DriverStatus, InstalledObject,
+    InstalledPolicy, Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver,
+    StepObserver, TamperEvent,
 };
 use palisade_dataplane::{
     Atomicity, CounterLedger, Counters, DriverError, DriverErrorKind, PacketReportBatch,
@@ -260,7 +260,7 @@ impl PolicyDriver for FaultyDataplane {
         verify(&mut self, tables: &Tables, ledger: &mut CounterLedger)
             -> Result<ApplyOutcome, DriverError>;
         counters(&mut self, ledger: &mut CounterLedger) -> Result<Counters, DriverError>;
-        installed_objects(&mut self) -> Result<Vec<String>, DriverError>;
+        installed_objects(&mut self) -> Result<Vec<InstalledObject>, DriverError>;
         remove(&mut self) -> Result<(), DriverError>;
     }
 

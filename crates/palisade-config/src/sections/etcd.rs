@@ -15,7 +15,7 @@ section! {
     endpoints: Vec<EtcdEndpoint> = "etcd", etcd_endpoints(), "", "ENDPOINT,…", Restart, set_by_chart;
 
     /// The prefix of all keys in etcd: objects are at PREFIX/objects/GROUP/KIND/NAMESPACE/NAME (core for the core group,
-    /// - for no namespace), where `palisade push` writes them.
+    /// - for no namespace).
     prefix: String = "etcd-prefix", key_prefix(), "/palisade", "PREFIX", Restart, set_by_chart;
 
     /// The certificates (PEM) of the authorities that sign etcd's certificate; empty: those of this host.

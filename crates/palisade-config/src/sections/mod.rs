@@ -5,6 +5,7 @@
 
 pub(crate) mod api;
 pub(crate) mod cni;
+pub(crate) mod dataplane;
 pub(crate) mod directory;
 pub(crate) mod dns;
 pub(crate) mod etcd;
@@ -91,6 +92,8 @@ sections! {
     nodes: nodes::NodesConfig,
     /// The source addresses of pods' traffic.
     masquerade: masquerade::MasqueradeConfig,
+    /// What delivers packets that policy allows.
+    dataplane: dataplane::DataplaneConfig,
     /// The use of nftables and of conntrack.
     nftables: nftables::NftablesConfig,
     /// The API.

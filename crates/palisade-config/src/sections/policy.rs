@@ -8,7 +8,7 @@ section! {
     /// What policies may cost, and what they decide on every endpoint.
     pub struct PolicyConfig: "Policy";
 
-    /// The most kernel elements (map entries) for the policies of one endpoint and direction; a policy beyond it is
+    /// The most kernel elements for the policies of one endpoint and direction; a policy beyond it is
     /// rejected: its last valid version stays in force.
     set_max_elements: u32 = "policy-set-max-elements", number(1_024, 16_777_216), "131072", "N", Live;
 
@@ -26,9 +26,8 @@ section! {
         one_of(&["allow", "policy"], &[HostTrafficAction::Allow, HostTrafficAction::Policy]),
         "allow", "allow|policy", Restart;
 
-    /// Which policies judge traffic from an endpoint to itself, through a Service. `by-kind`: ClusterNetworkPolicy,
-    /// AdminNetworkPolicy and BaselineAdminNetworkPolicy, as their standard says. `allow`: none, so it always passes.
-    /// `judge`: all, as any other traffic.
+    /// Which policies judge traffic from an endpoint to itself, through a Service. `by-kind`: those of
+    /// administrators, as their standard says. `allow`: none, so it always passes. `judge`: all.
     hairpin: HairpinAction =
         "hairpin",
         one_of(
@@ -37,9 +36,8 @@ section! {
         ),
         "by-kind", "by-kind|allow|judge", Restart;
 
-    /// What happens to packets that policy denies. `reject`: they are dropped and answered, at most 1,000 a second: TCP
-    /// with a reset, everything else with ICMP "administratively prohibited". Not answered is what is dropped before
-    /// policy, before destination NAT or untracked, and what this host sends to a Service.
+    /// What happens to packets that policy denies. `reject`: most of them are answered as well, at most 1,000 a second:
+    /// TCP with a reset, everything else with ICMP "administratively prohibited".
     deny_action: DenyAction =
         "deny-action",
         one_of(&["drop", "reject"], &[DenyAction::Drop, DenyAction::Reject]),
@@ -53,7 +51,7 @@ section! {
     /// Whether all endpoints are in audit: nothing is enforced, and what policy would deny is counted and reported.
     audit_mode: bool = "policy-audit-mode", boolean(), "false", "true|false", Restart;
 
-    /// Whether the annotation palisade.dev/mode of a Pod puts it in audit, as that of a Namespace does. With
+    /// Whether the annotation palisade.dev/mode of a Pod puts it in audit. With
     /// `honor`, whoever may write Pods can exempt them from all policy.
     honors_pod_mode: bool =
         "pod-mode-annotation", one_of(&["honor", "ignore"], &[true, false]), "honor", "honor|ignore", Restart;

@@ -28,6 +28,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use palisade_layout::{CounterAccounts, Counters, RetiringCounter, RuleCauses};
+use palisade_model::Str;
 use palisade_nft::{
     AttributedCounter, CounterLocation, Op, Planner, Ruleset, Transaction, TxStep, adopt,
     drop_comment, installed_points, masqueraded_addresses, raised_generation, skeleton,
@@ -47,8 +48,8 @@ use palisade_tables::{
 use crate::counter_ledger::{CounterLedger, LedgerPart};
 use crate::driver::{
     AddressTranslation, ApplyOutcome, Dataplane, DnsRuleStore, DriverCondition, DriverStatus,
-    InstalledPolicy, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver, StepOutcome,
-    TamperEvent,
+    InstalledObject, InstalledObjectKind, InstalledPolicy, MasqueradePolicy, PlanPreview,
+    PolicyDriver, StepObserver, StepOutcome, TamperEvent,
 };
 use crate::error::DriverError;
 use crate::flow_event::FlowEventBatch;
@@ -463,19 +464,23 @@ impl PolicyDriver for NftDataplane {
         self.planner.as_ref().map(Planner::tables)
     }
 
-    fn installed_objects(&mut self) -> Result<Vec<String>, DriverError> {
+    fn installed_objects(&mut self) -> Result<Vec<InstalledObject>, DriverError> {
         let mut present = Vec::new();
+        let table = |name: &Str| InstalledObject {
+            kind: InstalledObjectKind::Table,
+            name: format!("inet {name}"),
+        };
         if self.executor.read_back()?.is_some() {
-            present.push(format!("inet {}", self.config.table));
+            present.push(table(&self.config.table));
         }
         let translating = nat::table_name(&self.config);
-        let table = self
+        let found = self
             .executor
             .with_table(translating.clone(), BTreeMap::new(), |executor| {
                 executor.read_back()
             });
-        if table?.is_some() {
-            present.push(format!("inet {translating}"));
+        if found?.is_some() {
+            present.push(table(&translating));
         }
         Ok(present)
     }

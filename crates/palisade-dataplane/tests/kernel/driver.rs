@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use palisade_dataplane::nftables::{Config, NftDataplane};
+use palisade_dataplane::nftables::Config;
 use palisade_dataplane::{
     CounterJournal, CounterValue, Dataplane, DriverError, DriverErrorKind, PolicyDriver,
     StepObserver, TamperEvent,
@@ -21,6 +21,7 @@ use palisade_tables::{
     Program, ReportReason, RuleId, TableChange, Tables, Verdict, VerdictCause,
 };
 use palisade_testkit::CountedDriver;
+use palisade_testkit::test_driver::open_driver;
 
 use crate::support::TestNetNs;
 
@@ -107,9 +108,7 @@ impl Place {
             table: "t".into(),
             ..Config::default()
         };
-        NftDataplane::new_in(config, &self.host.netns)
-            .unwrap()
-            .into()
+        open_driver(config, &self.host.netns).unwrap().into()
     }
 
     /// Sends a packet from each of these ports of a.
@@ -422,9 +421,9 @@ fn policy_is_enforced_changed_counted_and_repaired() {
 
 /// A journal that outlives its dataplane.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct MemoryJournal(pub(crate) Arc<Mutex<Vec<u8>>>);
 
-impl CounterJournal for Kept {
+impl CounterJournal for MemoryJournal {
     fn append(&mut self, text: &[u8]) -> std::io::Result<()> {
         self.0.lock().unwrap().extend_from_slice(text);
         Ok(())
@@ -444,7 +443,7 @@ fn counts_survive_edits_and_damage_that_no_agent_saw() {
     let place = Place::new();
     let (a, b) = place.sockets(5001);
     let (_, b2) = place.sockets(5002);
-    let ledger = Kept::default();
+    let ledger = MemoryJournal::default();
     let driver = || {
         let mut driver = place.driver();
         let text = ledger.0.lock().unwrap().clone();

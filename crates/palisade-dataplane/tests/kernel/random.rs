@@ -1,10 +1,10 @@
 //! Random decision tables in the kernel: each is adopted from another, and from itself.
 
 use crate::need_root;
-use palisade_dataplane::nftables::NftDataplane;
 use palisade_generators::case_seeds;
 use palisade_nft::Config;
 use palisade_testkit::CountedDriver;
+use palisade_testkit::test_driver::open_driver;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
@@ -32,7 +32,7 @@ fn the_kernel_takes_every_way_from_tables_to_tables() {
             deny_action: palisade_model::DenyAction::Drop,
             ..config.clone()
         };
-        CountedDriver::from(NftDataplane::new_in(config, &test.netns).unwrap())
+        CountedDriver::from(open_driver(config, &test.netns).unwrap())
     };
     let mut old = driver();
     let (mut steps, mut writes) = (0, 0);

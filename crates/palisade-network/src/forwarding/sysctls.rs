@@ -361,6 +361,7 @@ mod tests {
                 peer_index: None,
                 peer_netnsid: None,
                 master: None,
+                qdisc: None,
             };
             Ok([(1, "up0"), (2, "pal0")].map(link).into())
         }

@@ -115,6 +115,7 @@ mod tests {
             peer_index: Some(peer),
             peer_netnsid: Some(netns),
             master: None,
+            qdisc: None,
         }
     }
 

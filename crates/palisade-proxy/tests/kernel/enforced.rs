@@ -8,7 +8,7 @@ use crate::testbed::{
     translations,
 };
 use hickory_proto::op::ResponseCode;
-use palisade_dataplane::nftables::{Config, NftDataplane, RedirectConfig};
+use palisade_dataplane::nftables::{Config, RedirectConfig};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::line;
 use palisade_model::{DomainPattern, Object, Policy, Rule, UnreadDnsAction, Update};
@@ -16,6 +16,7 @@ use palisade_proxy::RuleSets;
 use palisade_sys::netns::NetNs;
 use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::Lab;
+use palisade_testkit::test_driver::open_driver;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -98,7 +99,7 @@ impl Enforced {
                 ..Config::default()
             };
             let netns = NetNs::open(lab.namespace_name(lab.host())).unwrap();
-            driver = Some(NftDataplane::new_in(config, &netns).unwrap());
+            driver = Some(open_driver(config, &netns).unwrap());
         };
         let change = |config: &mut palisade_proxy::Config| {
             config.mark_mask = REDIRECT.number_mask;

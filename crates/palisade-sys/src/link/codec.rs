@@ -182,6 +182,7 @@ pub(super) fn read_link(payload: &[u8]) -> Result<Link, WireError> {
         peer_index: None,
         peer_netnsid: None,
         master: None,
+        qdisc: None,
     };
     for attr in Attrs::after_header(payload, IFINFO_LEN, "link")? {
         let attr = attr?;
@@ -191,6 +192,7 @@ pub(super) fn read_link(payload: &[u8]) -> Result<Link, WireError> {
             libc::IFLA_MTU => link.mtu = attr.u32()?,
             libc::IFLA_LINK => link.peer_index = Some(attr.u32()?),
             libc::IFLA_MASTER => link.master = Some(attr.u32()?),
+            libc::IFLA_QDISC => link.qdisc = Some(attr.text()?.to_owned()),
             libc::IFLA_LINK_NETNSID => link.peer_netnsid = Some(attr.u32()?.cast_signed()),
             libc::IFLA_LINKINFO => {
                 if let Some(kind) = attr.nested().find(libc::IFLA_INFO_KIND)? {

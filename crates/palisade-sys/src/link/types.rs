@@ -150,6 +150,8 @@ pub struct Link {
     pub peer_netnsid: Option<i32>,
     /// Index of the link that this one is a port of, such as a bridge.
     pub master: Option<u32>,
+    /// Name of the root queueing discipline, such as `noqueue`.
+    pub qdisc: Option<String>,
 }
 
 impl Link {

@@ -79,6 +79,7 @@ fn item_name(item: &CleanupItem) -> String {
         CleanupKind::ChainedInterface => "interface of another plugin",
         CleanupKind::Route => "route",
         CleanupKind::Table => "table",
+        CleanupKind::Pins => "pins of the fast path",
         CleanupKind::Setting => return format!("setting {} ({about})", item.name),
         CleanupKind::Socket => "socket",
         CleanupKind::State => "state",

@@ -338,6 +338,12 @@ fn add_dataplane(dataplane: &DataplaneStatus, lines: &mut StatusLines) {
 fn fast_path_text(fast_path: &FastPathReport) -> String {
     let missing = fast_path.missing.iter();
     let reasons: Vec<&str> = missing.map(|missing| missing.reason.as_str()).collect();
+    if let Some(figures) = &fast_path.figures {
+        return format!(
+            "eBPF fast path: {} addresses, {} flows, {} live flows evicted",
+            figures.addresses, figures.flows, figures.evictions
+        );
+    }
     if fast_path.possible {
         return "eBPF fast path: not used; this host has what it would need".to_owned();
     }
@@ -415,6 +421,7 @@ mod tests {
     fn what_the_fast_path_lacks_is_told_with_what_to_do() {
         let mut report = FastPathReport {
             possible: true,
+            figures: None,
             missing: Vec::new(),
         };
         assert!(fast_path_text(&report).ends_with("this host has what it would need"));

@@ -78,6 +78,7 @@ fn kind_text(kind: LeftoverKind) -> &'static str {
         LeftoverKind::Route => "route",
         LeftoverKind::ChainedInterface => "interface of another plugin, with policy",
         LeftoverKind::Table => "table",
+        LeftoverKind::Pins => "pins of the fast path",
         LeftoverKind::Setting => "setting",
         LeftoverKind::Socket => "socket",
         LeftoverKind::State => "state",

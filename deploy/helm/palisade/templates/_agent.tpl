@@ -97,6 +97,10 @@ containers:
       - name: netns
         mountPath: {{ .Values.paths.netns }}
         mountPropagation: HostToContainer
+      # Pins of the fast path. Without `dataplane: ebpf` too: what an earlier agent pinned there is to be removed.
+      - name: bpf
+        mountPath: /sys/fs/bpf
+        mountPropagation: HostToContainer
       {{- if not .Values.securityContext.privileged }}
       # /proc/sys cannot be written in a container that is not privileged; the agent looks for this one first.
       - name: sysctl-net
@@ -171,6 +175,9 @@ volumes:
     hostPath:
       path: {{ .Values.paths.netns }}
       type: DirectoryOrCreate
+  - name: bpf
+    hostPath:
+      path: /sys/fs/bpf
   {{- if not .Values.securityContext.privileged }}
   - name: sysctl-net
     hostPath:

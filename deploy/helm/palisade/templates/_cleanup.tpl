@@ -40,6 +40,9 @@ volumes:
     hostPath:
       path: {{ .Values.cni.confDir }}
       type: DirectoryOrCreate
+  - name: bpf
+    hostPath:
+      path: /sys/fs/bpf
   {{- if not .Values.securityContext.privileged }}
   - name: sysctl-net
     hostPath:
@@ -60,6 +63,9 @@ volumes:
   mountPath: {{ .Values.cni.binDir }}
 - name: cni-conf
   mountPath: {{ .Values.cni.confDir }}
+- name: bpf
+  mountPath: /sys/fs/bpf
+  mountPropagation: HostToContainer
 {{- if not .Values.securityContext.privileged }}
 - name: sysctl-net
   mountPath: /host/proc/sys/net

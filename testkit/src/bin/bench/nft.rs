@@ -9,11 +9,12 @@ use crate::report::Figure;
 use crate::states::{self, BenchInput, Families};
 use crate::stopwatch::now;
 use palisade_dataplane::PolicyDriver;
-use palisade_dataplane::nftables::NftDataplane;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{Action, Protocol, Update};
+use palisade_sys::netns::NetNs;
 use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::Lab;
+use palisade_testkit::test_driver::open_nftables;
 use std::time::Duration;
 
 const NAMESPACE: &str = "bench";
@@ -146,9 +147,8 @@ impl TablesUnderTest {
         let lab = Lab::new("nft").map_err(|error| error.to_string())?;
         let mut engine = Engine::new(EngineOptions::default());
         engine.apply(input.objects().map(|written| written.update()));
-        let new = || NftDataplane::new(config());
-        let dataplane = lab.run_in(lab.host(), new).map_err(|error| chain(&error))?;
-        let dataplane = dataplane.map_err(|error| chain(&error))?;
+        let netns = NetNs::open(lab.namespace_name(lab.host())).map_err(|error| chain(&error))?;
+        let dataplane = open_nftables(config(), &netns).map_err(|error| chain(&error))?;
         let mut held = TablesUnderTest {
             engine,
             dataplane: dataplane.into(),

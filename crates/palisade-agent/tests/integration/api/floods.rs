@@ -44,6 +44,7 @@ impl LinkEvents for Flood {
             peer_index: None,
             peer_netnsid: None,
             master: None,
+            qdisc: None,
         })))
     }
 }

@@ -52,6 +52,7 @@ fn link(index: u32, name: &str) -> Link {
         peer_index: None,
         peer_netnsid: None,
         master: None,
+        qdisc: None,
     }
 }
 

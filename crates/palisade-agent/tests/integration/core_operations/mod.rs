@@ -617,6 +617,7 @@ fn the_driver_is_told_of_interfaces_as_they_change() {
         peer_index: None,
         peer_netnsid: None,
         master: None,
+        qdisc: None,
     };
     let mut change = |event| {
         let mut changes = HostChanges::default();

@@ -4,6 +4,7 @@
 mod place;
 
 mod errors;
+mod fast;
 mod marks;
 mod midway;
 mod pieces;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use palisade_dataplane::nftables::{Config, NftDataplane};
+use palisade_dataplane::nftables::Config;
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::netns::NetNs;
 use palisade_tables::{
@@ -17,6 +17,7 @@ use palisade_testkit::lab::craft::CraftedPacket;
 use palisade_testkit::lab::{
     HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec, send_crafted_packets,
 };
+use palisade_testkit::test_driver::open_driver;
 use palisade_testkit::{CountedDriver, CountedOutcome};
 
 /// The two pods, and the external host.
@@ -82,7 +83,7 @@ impl Place {
             ct_mark_mask: mark_mask,
             ..config()
         };
-        NftDataplane::new_in(config, &self.netns()).unwrap().into()
+        open_driver(config, &self.netns()).unwrap().into()
     }
 
     /// A dataplane that applies policy to the host's own stack.
@@ -95,7 +96,7 @@ impl Place {
             },
             ..config()
         };
-        NftDataplane::new_in(config, &self.netns()).unwrap().into()
+        open_driver(config, &self.netns()).unwrap().into()
     }
 
     pub(crate) fn netns(&self) -> NetNs {

@@ -28,6 +28,8 @@ const ROUNDS: usize = 21;
 
 /// The numbers of rules.
 const RULES: [usize; 3] = [1, 1_000, 10_000];
+/// The numbers of rules with the fast path.
+const FAST_RULES: [usize; 2] = [1, 10_000];
 /// The numbers of networks.
 const NETS: [usize; 3] = [10, 1_000, 10_000];
 
@@ -42,6 +44,8 @@ struct LoadKind {
     start: LoadStarter,
     /// What a trial layout had on this kind of machine, and connection tracking alone.
     trial: [f64; 2],
+    /// What it is to have with the fast path.
+    fast: f64,
 }
 
 const KINDS: [LoadKind; 4] = [
@@ -50,30 +54,36 @@ const KINDS: [LoadKind; 4] = [
         unit: "/s",
         start: loads::exchange,
         trial: [0.86, 0.92],
+        fast: 1.08,
     },
     LoadKind {
         name: "crr",
         unit: "/s",
         start: loads::connect,
         trial: [0.87, 0.88],
+        fast: 1.08,
     },
     LoadKind {
         name: "throughput",
         unit: "Gbit/s",
         start: loads::bulk,
         trial: [0.94, 0.96],
+        fast: 1.12,
     },
     LoadKind {
         name: "udp-new",
         unit: "/s",
         start: tuples::new_tuples,
         trial: [0.52, 0.62],
+        fast: 1.0,
     },
 ];
 
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<BenchCase> {
     let mut cases: Vec<BenchCase> = KINDS.map(|kind| by_rules(kind, Family::V4)).into();
+    cases.extend(KINDS.map(|kind| with_fast_path(kind, Family::V4)));
+    cases.extend([KINDS[0], KINDS[3]].map(|kind| with_fast_path(kind, Family::V6)));
     cases.push(by_networks());
     cases.extend(KINDS.map(|kind| by_rules(kind, Family::V6)));
     cases.extend([KINDS[0], KINDS[3]].map(of_foreign_traffic));
@@ -114,6 +124,39 @@ fn by_rules(kind: LoadKind, family: Family) -> BenchCase {
         measure: Box::new(move |_, samples| {
             let mut hosts = vec![HostSetup::Plain, HostSetup::Tracking];
             hosts.extend(RULES.map(HostSetup::Rules));
+            compare(&hosts, kind, family, samples)
+        }),
+    }
+}
+
+/// With and without the fast path, with few rules and with many.
+fn with_fast_path(kind: LoadKind, family: Family) -> BenchCase {
+    let what = match family {
+        Family::V4 => kind.name.to_owned(),
+        Family::V6 => format!("{}/6", kind.name),
+    };
+    let name = format!("datapath/ebpf/{what}");
+    let plain = format!("{name}/plain");
+    let mut figures = vec![Figure::of(plain.clone(), kind.unit)];
+    for rules in FAST_RULES {
+        figures.push(ratio(format!("{name}/nft/{rules}"), &plain, None));
+        let fast = ratio(format!("{name}/{rules}"), &plain, None);
+        figures.push(fast.with_reference("aim", kind.fast));
+    }
+    let fewest = format!("{name}/{}", FAST_RULES[0]);
+    let flat = ratio(format!("{name}/flat"), &fewest, None);
+    figures.push(flat.with_reference("aim", 1.0));
+    BenchCase {
+        name,
+        figures,
+        processes: 1,
+        asks_the_oracle: false,
+        limits: 3,
+        measure: Box::new(move |_, samples| {
+            let mut hosts = vec![HostSetup::Plain];
+            for rules in FAST_RULES {
+                hosts.extend([HostSetup::Rules(rules), HostSetup::Fast(rules)]);
+            }
             compare(&hosts, kind, family, samples)
         }),
     }

@@ -7,11 +7,14 @@ use crate::parsed_objects::{
     BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
 use crate::states::{self, BenchInput, Families};
-use palisade_dataplane::nftables::{self, NftDataplane};
-use palisade_dataplane::{CounterLedger, Dataplane, PolicyDriver};
+use palisade_dataplane::ebpf::EbpfDataplane;
+use palisade_dataplane::nftables;
+use palisade_dataplane::{CounterLedger, Dataplane, DriverError, PolicyDriver};
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{Action, Family, Prefix, Protocol, Update};
+use palisade_sys::netns::NetNs;
 use palisade_testkit::lab::{self, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec};
+use palisade_testkit::test_driver::{open_fast_path, open_nftables};
 use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -38,6 +41,8 @@ pub(super) enum HostSetup {
     Tracking,
     /// It enforces so many rules at either end.
     Rules(usize),
+    /// The same, and has the fast path.
+    Fast(usize),
     /// It enforces egress rules of so many networks; the server is beyond its uplink.
     Networks(usize),
     /// Client and server are no workloads, but beyond two interfaces of its own.
@@ -54,6 +59,7 @@ impl fmt::Display for HostSetup {
             HostSetup::Plain | HostSetup::PlainToOutside => f.write_str("a host that routes"),
             HostSetup::Tracking => f.write_str("a host that tracks connections"),
             HostSetup::Rules(n) => write!(f, "a host with {n} rules"),
+            HostSetup::Fast(n) => write!(f, "a host with {n} rules and the fast path"),
             HostSetup::Networks(n) => write!(f, "a host with rules of {n} networks"),
             HostSetup::Foreign(host) => write!(f, "a host that forwards, {}", host.name()),
             HostSetup::Beside(names) => write!(f, "a host {} names of another", names.name()),
@@ -68,7 +74,7 @@ pub(super) struct DatapathLab {
     host: HostSetup,
     client: NodeId,
     server: NodeId,
-    _dataplane: Option<NftDataplane>,
+    dataplane: Option<EbpfDataplane>,
     _follower: Option<FlowFollower>,
 }
 
@@ -79,7 +85,7 @@ struct FlowFollower {
 }
 
 impl FlowFollower {
-    fn start(dataplane: &NftDataplane) -> Result<Self, String> {
+    fn start(dataplane: &EbpfDataplane) -> Result<Self, String> {
         let flows = dataplane.flow_events().map_err(|error| chain(&error))?;
         let mut flows = (flows.into_iter().next()).ok_or("the dataplane reports no flows")?;
         let is_done = Arc::new(AtomicBool::new(false));
@@ -142,6 +148,7 @@ impl DatapathLab {
             }
             HostSetup::Followed => Some(enforce(&lab, updates(&by_label(1)))?),
             HostSetup::Rules(rules) => Some(enforce(&lab, updates(&by_label(rules)))?),
+            HostSetup::Fast(rules) => Some(enforce_fast(&lab, updates(&by_label(rules)))?),
             HostSetup::Networks(nets) => Some(enforce(&lab, updates(&by_network(nets)))?),
         };
         let follower = match (&dataplane, host) {
@@ -153,7 +160,7 @@ impl DatapathLab {
             host,
             client,
             server,
-            _dataplane: dataplane,
+            dataplane,
             _follower: follower,
         })
     }
@@ -169,7 +176,9 @@ impl DatapathLab {
 
     fn port(&self) -> u16 {
         match self.host {
-            HostSetup::Rules(rules) | HostSetup::Networks(rules) => port(rules - 1),
+            HostSetup::Rules(rules) | HostSetup::Fast(rules) | HostSetup::Networks(rules) => {
+                port(rules - 1)
+            }
             _ => FIRST_PORT,
         }
     }
@@ -194,7 +203,12 @@ impl DatapathLab {
             HostSetup::Plain
             | HostSetup::PlainToOutside
             | HostSetup::Foreign(ForeignHost::Plain) => Ok(()),
-            _ => self.lab.flush_conntrack().map_err(error_text),
+            _ => {
+                if let Some(dataplane) = &self.dataplane {
+                    dataplane.forget_flows();
+                }
+                self.lab.flush_conntrack().map_err(error_text)
+            }
         }
     }
 
@@ -208,6 +222,7 @@ impl DatapathLab {
         let passes = refused == Some(std::io::ErrorKind::ConnectionRefused);
         match self.host {
             HostSetup::Rules(_)
+            | HostSetup::Fast(_)
             | HostSetup::Networks(_)
             | HostSetup::Beside(_)
             | HostSetup::Followed
@@ -273,11 +288,28 @@ fn updates(input: &BenchInput) -> Vec<Update> {
     input.objects().map(|written| written.update()).collect()
 }
 
-fn enforce(lab: &Lab, updates: Vec<Update>) -> Result<NftDataplane, String> {
+fn enforce(lab: &Lab, updates: Vec<Update>) -> Result<EbpfDataplane, String> {
+    enforce_with(open_nftables(config(), &host_netns(lab)?), updates)
+}
+
+fn enforce_fast(lab: &Lab, updates: Vec<Update>) -> Result<EbpfDataplane, String> {
+    let dataplane = enforce_with(open_fast_path(config(), &host_netns(lab)?), updates)?;
+    match dataplane.conditions().first() {
+        Some(condition) if !dataplane.is_fast() => Err(condition.message.clone()),
+        _ => Ok(dataplane),
+    }
+}
+
+fn host_netns(lab: &Lab) -> Result<NetNs, String> {
+    NetNs::open(lab.namespace_name(lab.host())).map_err(|error| chain(&error))
+}
+
+fn enforce_with(
+    dataplane: Result<EbpfDataplane, DriverError>,
+    updates: Vec<Update>,
+) -> Result<EbpfDataplane, String> {
     let mut engine = Engine::new(EngineOptions::default());
     engine.apply(updates);
-    let new = || NftDataplane::new(config());
-    let dataplane = lab.run_in(lab.host(), new).map_err(error_text)?;
     let mut dataplane = dataplane.map_err(|error| chain(&error))?;
     let started = dataplane.resync(engine.tables(), &mut CounterLedger::default());
     started.map_err(|error| chain(&error))?;

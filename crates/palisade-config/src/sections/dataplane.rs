@@ -1,0 +1,44 @@
+//! What delivers packets that policy allows.
+
+use crate::section::section;
+use crate::source::Contradictions;
+use crate::value_parser::one_of;
+
+/// What delivers packets that policy allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataplaneKind {
+    /// nftables judges every packet, and the host forwards it.
+    Nftables,
+    /// The same, but BPF programs deliver what they can prove allowed between workloads of this host.
+    Ebpf,
+}
+
+section! {
+    /// What delivers packets that policy allows.
+    pub struct DataplaneConfig: "Dataplane";
+
+    /// What delivers packets between pods of this host: nftables, or eBPF where policy is proven to allow them. `auto` is
+    /// nftables.
+    kind: DataplaneKind =
+        "dataplane",
+        one_of(
+            &["auto", "ebpf", "nftables"],
+            &[DataplaneKind::Nftables, DataplaneKind::Ebpf, DataplaneKind::Nftables]
+        ),
+        "auto", "auto|ebpf|nftables", Restart;
+}
+
+impl DataplaneConfig {
+    /// Flows that BPF programs deliver are not seen by connection tracking, so a record of flows would lack them.
+    pub(crate) fn find_contradictions(
+        &self,
+        follows_flows: bool,
+        contradictions: &mut Contradictions<'_>,
+    ) {
+        if self.kind == DataplaneKind::Ebpf && follows_flows {
+            let reason = "flows that eBPF delivers are not reported yet, so the record would lack them; \
+                          choose one of them";
+            contradictions.add("dataplane", "flows", reason.to_owned());
+        }
+    }
+}

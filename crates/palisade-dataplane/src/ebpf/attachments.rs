@@ -1,0 +1,271 @@
+//! The interfaces that have the programs of the fast path, and those that cannot have them, with the reason.
+//!
+//! Never: attaches to an interface where another program already sees packets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use palisade_bpf::{FastPathMaps, SlotInterface};
+use palisade_model::Str;
+use palisade_sys::Errno;
+use palisade_sys::bpf::{AttachPoint, BpfLink, attached_programs};
+use palisade_sys::link::{KernelLinks, Link};
+use palisade_sys::netns::{NetNs, NetNsError, run_in};
+
+use super::error::FastPathError;
+use super::pins::PinFolders;
+
+/// An interface with both programs.
+#[derive(Debug)]
+struct Attachment {
+    /// Where programs are: their pins keep them, so no descriptor is held.
+    points: BTreeSet<AttachPoint>,
+    mtu: u32,
+}
+
+/// The interfaces that have programs.
+#[derive(Debug)]
+pub(super) struct Attachments {
+    netns: NetNs,
+    /// By index.
+    attached: BTreeMap<u32, Attachment>,
+    /// Interfaces that cannot have them, by index, with their names and the reasons.
+    refused: BTreeMap<u32, (Str, String)>,
+}
+
+impl Attachments {
+    pub(super) fn new(netns: &NetNs) -> Self {
+        Attachments {
+            netns: netns.clone(),
+            attached: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// Does something in the namespace: indexes of interfaces are those of the calling thread's.
+    fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetNsError> {
+        if NetNs::current()?.id() == self.netns.id() {
+            return Ok(work());
+        }
+        run_in(&self.netns, work)
+    }
+
+    /// Looks at an interface that has programs again; whether it changed. If its packets are queued now, the programs are
+    /// detached.
+    pub(super) fn refresh(
+        &mut self,
+        links: &mut KernelLinks,
+        pins: &PinFolders,
+        index: u32,
+    ) -> Result<bool, FastPathError> {
+        let Some(attachment) = self.attached.get_mut(&index) else {
+            return Ok(false);
+        };
+        let Some(link) = links.link_by_index(index)? else {
+            return Ok(false);
+        };
+        if queue_refusal(&link).is_some() {
+            self.forget(pins, index)?;
+            return Ok(true);
+        }
+        Ok(std::mem::replace(&mut attachment.mtu, link.mtu) != link.mtu)
+    }
+
+    /// The interface as programs know it, if it has both of them.
+    pub(super) fn armed(&self, index: u32) -> Option<SlotInterface> {
+        let attachment = self.attached.get(&index)?;
+        (attachment.points.len() == 2).then_some(SlotInterface {
+            index,
+            mtu: attachment.mtu,
+        })
+    }
+
+    /// The interfaces that cannot have programs, with the reasons.
+    pub(super) fn refused(&self) -> impl Iterator<Item = &(Str, String)> {
+        self.refused.values()
+    }
+
+    /// Attaches the program that sees what goes to an interface; whether it is up already. `None` if it cannot have
+    /// programs.
+    pub(super) fn attach_egress(
+        &mut self,
+        links: &mut KernelLinks,
+        pins: &PinFolders,
+        maps: &FastPathMaps,
+        (name, index): (&Str, u32),
+    ) -> Result<Option<bool>, FastPathError> {
+        let Some(link) = links.link_by_index(index)? else {
+            return Ok(None);
+        };
+        self.refused.remove(&index);
+        if let Some(reason) = self.refusal(&link)? {
+            self.refused.insert(index, (name.clone(), reason));
+            return Ok(None);
+        }
+        let attachment = Attachment {
+            points: BTreeSet::new(),
+            mtu: link.mtu,
+        };
+        self.attached.insert(index, attachment);
+        self.attach(pins, maps, index, AttachPoint::Egress)?;
+        Ok(Some(link.is_up()))
+    }
+
+    /// Attaches the program that sees what comes from an interface.
+    pub(super) fn attach_ingress(
+        &mut self,
+        pins: &PinFolders,
+        maps: &FastPathMaps,
+        index: u32,
+    ) -> Result<(), FastPathError> {
+        self.attach(pins, maps, index, AttachPoint::Ingress)
+    }
+
+    fn attach(
+        &mut self,
+        pins: &PinFolders,
+        maps: &FastPathMaps,
+        index: u32,
+        point: AttachPoint,
+    ) -> Result<(), FastPathError> {
+        let program = program(maps, point)?;
+        let attached = self.run(|| BpfLink::attach(program, index, point))?;
+        let link = match attached {
+            Ok(link) => link,
+            // It is gone: nothing comes from it any more.
+            Err(error) if error.errno() == Some(Errno::ENODEV) => {
+                self.attached.remove(&index);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        link.pin(&pins.link(index, point))?;
+        if let Some(attachment) = self.attached.get_mut(&index) {
+            attachment.points.insert(point);
+        }
+        Ok(())
+    }
+
+    /// Puts new programs in place of those of an earlier agent, for each interface at once. Pins of interfaces that are
+    /// gone, or that have only one program, are removed.
+    pub(super) fn take_over(
+        &mut self,
+        links: &mut KernelLinks,
+        pins: &PinFolders,
+        maps: &FastPathMaps,
+    ) -> Result<(), FastPathError> {
+        for index in pins.linked_interfaces()? {
+            let replaced = self.replace(links, pins, maps, index)?;
+            if !replaced {
+                self.attached.remove(&index);
+                pins.remove_links(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(
+        &mut self,
+        links: &mut KernelLinks,
+        pins: &PinFolders,
+        maps: &FastPathMaps,
+        index: u32,
+    ) -> Result<bool, FastPathError> {
+        let Some(found) = links.link_by_index(index)? else {
+            return Ok(false);
+        };
+        let mut attachment = Attachment {
+            points: BTreeSet::new(),
+            mtu: found.mtu,
+        };
+        for point in [AttachPoint::Egress, AttachPoint::Ingress] {
+            let Ok(link) = BpfLink::open_pinned(&pins.link(index, point)) else {
+                return Ok(false);
+            };
+            match link.replace(program(maps, point)?) {
+                Ok(()) => {}
+                // Its interface is gone, and another one has its index.
+                Err(error) if error.errno() == Some(Errno::ENOLINK) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+            attachment.points.insert(point);
+        }
+        self.attached.insert(index, attachment);
+        Ok(true)
+    }
+
+    /// An interface is gone, and its links with it.
+    pub(super) fn forget(&mut self, pins: &PinFolders, index: u32) -> Result<(), FastPathError> {
+        self.refused.remove(&index);
+        if self.attached.remove(&index).is_some() {
+            pins.remove_links(index)?;
+        }
+        Ok(())
+    }
+
+    /// The interfaces whose programs another program has detached.
+    pub(super) fn detached(&self, maps: &FastPathMaps) -> Result<Vec<u32>, FastPathError> {
+        let mut detached = Vec::new();
+        for index in self.attached.keys() {
+            for point in [AttachPoint::Egress, AttachPoint::Ingress] {
+                let expected = program(maps, point)?.id()?;
+                let found = self.run(|| attached_programs(*index, point))?;
+                let is_there = found.is_ok_and(|programs| {
+                    programs.iter().any(|attached| attached.program == expected)
+                });
+                if !is_there && !detached.contains(index) {
+                    detached.push(*index);
+                }
+            }
+        }
+        Ok(detached)
+    }
+
+    /// Why an interface cannot have programs; `None` if it can.
+    fn refusal(&self, link: &Link) -> Result<Option<String>, FastPathError> {
+        if link.kind.as_deref() != Some("veth") || link.peer_netnsid.is_none() {
+            return Ok(Some(
+                "it is no veth pair into another network namespace".to_owned(),
+            ));
+        }
+        if link.master.is_some() {
+            return Ok(Some("it is a port of another interface".to_owned()));
+        }
+        if let Some(reason) = queue_refusal(link) {
+            return Ok(Some(reason));
+        }
+        for point in [AttachPoint::Ingress, AttachPoint::Egress] {
+            let index = link.index;
+            let programs = self.run(|| attached_programs(index, point))??;
+            if let Some(program) = programs.first() {
+                return Ok(Some(format!(
+                    "BPF program {} of another program sees its packets",
+                    program.program
+                )));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Why the queueing discipline of an interface forbids programs: packets would not be queued.
+fn queue_refusal(link: &Link) -> Option<String> {
+    // One that is down has `noop`.
+    let qdisc = link.qdisc.as_ref();
+    let qdisc = qdisc.filter(|qdisc| !["noqueue", "noop"].contains(&qdisc.as_str()))?;
+    Some(format!(
+        "its packets are queued by {qdisc}, which the fast path would pass by"
+    ))
+}
+
+fn program(
+    maps: &FastPathMaps,
+    point: AttachPoint,
+) -> Result<&palisade_sys::bpf::BpfProgram, FastPathError> {
+    let name = match point {
+        AttachPoint::Ingress => "from_pod",
+        AttachPoint::Egress => "to_pod",
+    };
+    maps.loaded()
+        .program(name)
+        .ok_or(FastPathError::Missing(name))
+}

@@ -1,0 +1,602 @@
+//! The fast path of one network namespace in the kernel: started, kept equal to the decision tables, and stopped.
+//!
+//! Promises: each change takes effect at once, for every packet; a start lets the programs of the agent before work until
+//! all interfaces have the new ones; what cannot be had is left to nftables, and said.
+//!
+//! Never: drops what it did not deliver before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use std::net::IpAddr;
+
+use palisade_bpf::{
+    BpfObject, Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, SlotInterface,
+    read_counter,
+};
+use palisade_fast_path::{CounterId, FastProtocol, MapWrite, Projection, Shortage, Word};
+use palisade_layout::{
+    CountAccount, CounterAccounts, CounterKey, CounterSnapshot, RetiringCounter,
+};
+use palisade_model::{Protocol, Str};
+use palisade_sys::bpf::{BpfMap, MapShape};
+use palisade_sys::fault;
+use palisade_sys::grace::{GracePeriod as _, KernelGracePeriod};
+use palisade_sys::link::KernelLinks;
+use palisade_sys::netns::NetNs;
+use palisade_sys::random::random_u32;
+use palisade_tables::{CounterValue, Delta, Phase, Tables};
+
+use super::attachments::Attachments;
+use super::error::FastPathError;
+use super::pins::PinFolders;
+use super::stack_flows::record_stack_flows;
+use crate::counter_ledger::LedgerPart;
+use crate::driver::FastPathFigures;
+
+/// The interfaces of this namespace, by name.
+pub(super) type InterfaceIndexes = BTreeMap<Str, u32>;
+
+/// The fast path, running.
+#[derive(Debug)]
+pub(super) struct FastPath {
+    maps: FastPathMaps,
+    projection: Projection,
+    attachments: Attachments,
+    pins: PinFolders,
+    /// The number of this start.
+    set: u32,
+    grace: KernelGracePeriod,
+    netns: NetNs,
+    links: KernelLinks,
+}
+
+impl FastPath {
+    /// Loads the programs, has them judge by `tables`, and puts them in place of those of an earlier agent.
+    pub(super) fn start(
+        netns: &NetNs,
+        proof_bit: u32,
+        tables: &Tables,
+        interfaces: &InterfaceIndexes,
+        ledger: &mut LedgerPart<'_>,
+    ) -> Result<Self, FastPathError> {
+        let pins = PinFolders::new(netns);
+        pins.create()?;
+        pins.remove_other_layouts()?;
+        let (maps, is_new) = load(&pins)?;
+        if is_new {
+            maps.set_state(FastPathState::Off);
+            let seed = u64::from(random_u32()?) << 32 | u64::from(random_u32()?);
+            maps.configure(proof_bit, seed);
+        }
+        let epoch = maps.epoch();
+        let projection = Projection::new(maps.room()?, epoch.half);
+        let former = pins.sets()?;
+        let set = former.last().map_or(1, |last| last.wrapping_add(1));
+        let mut fast = FastPath {
+            maps,
+            projection,
+            attachments: Attachments::new(netns),
+            pins,
+            set,
+            grace: KernelGracePeriod::new()?,
+            netns: netns.clone(),
+            links: KernelLinks::open(netns)?,
+        };
+        fast.adopt_slots(&former, interfaces)?;
+        // Nothing uses these maps yet, so the half that is in force for the former programs may be written.
+        let writes = fast.projection.update(tables, None).unwrap_or_default();
+        fast.record_counters(&writes, ledger);
+        fast.maps.write(&writes)?;
+        fast.pin_set()?;
+        fast.take_over_interfaces(interfaces)?;
+        fast.grace.wait()?;
+        // From here on all programs are those of this start: what was judged by others is judged again.
+        fast.maps.set_epoch(Epoch {
+            generation: epoch.generation.wrapping_add(1),
+            half: fast.projection.half(),
+        });
+        fast.retire_sets(&former, ledger)?;
+        if fast.maps.state() == FastPathState::Off {
+            fast.maps.set_state(FastPathState::OwnedOnly);
+        }
+        fast.arm(interfaces, &fast.slot_interfaces())?;
+        fast.maps.set_state(FastPathState::On);
+        Ok(fast)
+    }
+
+    /// Keeps the numbers of slots that addresses had in the maps of earlier starts.
+    fn adopt_slots(
+        &mut self,
+        former: &[u32],
+        interfaces: &InterfaceIndexes,
+    ) -> Result<(), FastPathError> {
+        let names: BTreeMap<u32, &Str> = interfaces
+            .iter()
+            .map(|(name, index)| (*index, name))
+            .collect();
+        let random = random_u32()? as u16;
+        let endpoints_shape = shape_of(&self.maps, "endpoints")?;
+        let slots_shape = shape_of(&self.maps, "slots")?;
+        // The last start that pinned both has what the flows name.
+        let mut last = former.iter().rev().filter_map(|set| {
+            let folder = self.pins.set(*set);
+            let endpoints = BpfMap::open_pinned(&folder.join("endpoints"), endpoints_shape);
+            let slots = BpfMap::open_pinned(&folder.join("slots"), slots_shape);
+            Some((endpoints.ok()?, slots.ok()?))
+        });
+        let last = last.next();
+        let last = last.filter(|_| !fault::is_injected("fast-path-slots-renumbered"));
+        let Some((endpoints, slots)) = last else {
+            return Ok(());
+        };
+        let slots = FormerSlots::new(endpoints, &slots)?;
+        let known = slots.held()?;
+        self.maps.adopt_incarnations(&slots, &known, random);
+        for slot in known {
+            if let Some(name) = names.get(&slot.interface) {
+                let name = (*name).clone();
+                self.projection
+                    .reserve_slot(slot.address, name, slot.number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the programs in place of those of the agent before. Slots are armed first: flows go on meanwhile.
+    fn take_over_interfaces(&mut self, interfaces: &InterfaceIndexes) -> Result<(), FastPathError> {
+        let mut armed = Vec::new();
+        for index in self.pins.linked_interfaces()? {
+            let Some(link) = self.links.link_by_index(index)? else {
+                continue;
+            };
+            let slots = self
+                .projection
+                .slots()
+                .filter(|slot| slot.number != 0 && interfaces.get(&slot.interface) == Some(&index));
+            for slot in slots {
+                let interface = SlotInterface {
+                    index,
+                    mtu: link.mtu,
+                };
+                self.maps.arm(slot.number, interface);
+                armed.push((slot.number, index));
+            }
+        }
+        self.attachments
+            .take_over(&mut self.links, &self.pins, &self.maps)?;
+        for (number, index) in armed {
+            if self.attachments.armed(index).is_none() {
+                self.maps.disarm(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn pin_set(&self) -> Result<(), FastPathError> {
+        let folder = self.pins.create_set(self.set)?;
+        for name in ["endpoints", "slots", "counters"] {
+            let map = self.maps.loaded().map(name);
+            map.ok_or(FastPathError::Missing(name))?
+                .pin(&folder.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Adds what the programs of earlier starts counted to the ledger, and removes their pins.
+    fn retire_sets(
+        &self,
+        former: &[u32],
+        ledger: &mut LedgerPart<'_>,
+    ) -> Result<(), FastPathError> {
+        let shape = shape_of(&self.maps, "counters")?;
+        retire_sets(&self.pins, former, shape, ledger)
+    }
+
+    /// Makes the fast path judge by the tables after a delta; the interfaces that are to be armed, which may take as long
+    /// as nftables takes.
+    pub(super) fn apply(
+        &mut self,
+        delta: &Delta,
+        tables: &Tables,
+        ledger: &mut LedgerPart<'_>,
+    ) -> Result<BTreeSet<Str>, FastPathError> {
+        let revokes = delta.steps.iter().any(|step| step.phase == Phase::Revoke);
+        self.update(Some(delta), revokes, tables, ledger)
+    }
+
+    /// Compares all that the fast path has with the tables, and what is attached with what should be. The number of
+    /// interfaces whose programs were missing.
+    pub(super) fn sync(
+        &mut self,
+        tables: &Tables,
+        interfaces: &InterfaceIndexes,
+        ledger: &mut LedgerPart<'_>,
+    ) -> Result<usize, FastPathError> {
+        let detached = self.attachments.detached(&self.maps)?;
+        for index in &detached {
+            self.disarm_interface(*index)?;
+        }
+        self.update(None, true, tables, ledger)?;
+        self.arm(interfaces, &self.slot_interfaces())?;
+        Ok(detached.len())
+    }
+
+    /// Writes what differs, and puts it in force; the interfaces whose slots were written, which are to be armed.
+    fn update(
+        &mut self,
+        delta: Option<&Delta>,
+        revokes: bool,
+        tables: &Tables,
+        ledger: &mut LedgerPart<'_>,
+    ) -> Result<BTreeSet<Str>, FastPathError> {
+        if fault::is_injected("fast-path-not-updated") {
+            return Ok(BTreeSet::new());
+        }
+        // The half that is written now was in force before the last update.
+        self.grace.finish()?;
+        let Some(writes) = self.projection.update(tables, delta) else {
+            return Ok(BTreeSet::new());
+        };
+        self.record_counters(&writes, ledger);
+        self.maps.write(&writes)?;
+        self.free_counters(&writes, ledger)?;
+        let mut epoch = self.maps.epoch();
+        epoch.half = self.projection.half();
+        // Without a delta nothing is revoked if nothing differs.
+        let revokes = revokes && !writes.is_empty();
+        if revokes && !fault::is_injected("fast-path-keeps-generation") {
+            epoch.generation = epoch.generation.wrapping_add(1);
+        }
+        self.maps.set_epoch(epoch);
+        self.grace.begin()?;
+        let rows = writes.into_iter().filter_map(|write| match write {
+            MapWrite::Slot(row) => Some(row.interface),
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    /// Journals what new counters count for, before they count.
+    fn record_counters(&self, writes: &[MapWrite], ledger: &mut LedgerPart<'_>) {
+        let counters = writes.iter().filter_map(|write| match write {
+            MapWrite::Counter { number, accounts } => {
+                Some((counter_key(self.set, *number), accounts.clone()))
+            }
+            _ => None,
+        });
+        ledger.record_accounts(&counters.collect());
+    }
+
+    /// Adds what counters have that are not used any more to the ledger, and sets them to 0.
+    fn free_counters(
+        &self,
+        writes: &[MapWrite],
+        ledger: &mut LedgerPart<'_>,
+    ) -> Result<(), FastPathError> {
+        let mut retiring = Vec::new();
+        let mut numbers = Vec::new();
+        for write in writes {
+            if let MapWrite::FreeCounter { number, accounts } = write {
+                retiring.push(RetiringCounter {
+                    key: counter_key(self.set, *number),
+                    accounts: accounts.clone(),
+                    count: self.maps.counter(*number)?,
+                });
+                numbers.push(*number);
+            }
+        }
+        ledger.begin_retirement(retiring);
+        for number in numbers {
+            self.maps.clear_counter(number)?;
+        }
+        ledger.finish_retirement();
+        Ok(())
+    }
+
+    /// The interfaces of workloads.
+    fn slot_interfaces(&self) -> BTreeSet<Str> {
+        let slots = self.projection.slots();
+        slots.map(|slot| slot.interface.clone()).collect()
+    }
+
+    /// Has packets of the workloads at these interfaces be delivered, where the interfaces exist and can have programs.
+    pub(super) fn arm(
+        &mut self,
+        interfaces: &InterfaceIndexes,
+        names: &BTreeSet<Str>,
+    ) -> Result<(), FastPathError> {
+        let known = names
+            .iter()
+            .filter_map(|name| Some((name.clone(), *interfaces.get(name)?)));
+        let known: BTreeMap<Str, u32> = known.collect();
+        let mut added = Vec::new();
+        let mut has_flows = false;
+        for (name, index) in &known {
+            if self.attachments.armed(*index).is_some() {
+                continue;
+            }
+            // What is left of a former attempt goes.
+            self.pins.remove_links(*index)?;
+            let attached = self.attachments.attach_egress(
+                &mut self.links,
+                &self.pins,
+                &self.maps,
+                (name, *index),
+            )?;
+            if let Some(is_up) = attached {
+                has_flows |= is_up;
+                added.push(*index);
+            }
+        }
+        if has_flows && !fault::is_injected("fast-path-flows-unread") {
+            // From here on the programs see every flow that the stack delivers to a workload.
+            self.grace.wait()?;
+            let projection = &self.projection;
+            record_stack_flows(&self.maps, &self.netns, |address| {
+                projection.slot(address).is_some()
+            })?;
+        }
+        for index in added {
+            self.attachments
+                .attach_ingress(&self.pins, &self.maps, index)?;
+        }
+        for slot in self.projection.slots() {
+            if let Some(index) = known.get(&slot.interface)
+                && let Some(interface) = self.attachments.armed(*index)
+                && slot.number != 0
+            {
+                self.maps.arm(slot.number, interface);
+            }
+        }
+        Ok(())
+    }
+
+    /// An interface exists, or changed: its workload's packets may be delivered.
+    pub(super) fn interface_present(
+        &mut self,
+        name: &Str,
+        interfaces: &InterfaceIndexes,
+    ) -> Result<(), FastPathError> {
+        let Some(index) = interfaces.get(name) else {
+            return Ok(());
+        };
+        let is_armed = self.attachments.armed(*index).is_some();
+        let is_changed = self
+            .attachments
+            .refresh(&mut self.links, &self.pins, *index)?;
+        let has_slot = self.projection.slots().any(|slot| slot.interface == *name);
+        if has_slot && (!is_armed || is_changed) {
+            self.arm(interfaces, &BTreeSet::from([name.clone()]))?;
+        }
+        if self.attachments.armed(*index).is_none() {
+            self.disarm(name);
+        }
+        Ok(())
+    }
+
+    /// The interface with this index is gone, or has another name; its name, unless another interface has it now.
+    pub(super) fn interface_gone(
+        &mut self,
+        name: Option<&Str>,
+        index: u32,
+    ) -> Result<(), FastPathError> {
+        if let Some(name) = name {
+            self.disarm(name);
+        }
+        self.attachments.forget(&self.pins, index)
+    }
+
+    /// Has packets of the workload at an interface pass.
+    pub(super) fn disarm(&self, name: &Str) {
+        let slots = self.projection.slots();
+        for slot in slots.filter(|slot| slot.interface == *name) {
+            self.maps.disarm(slot.number);
+        }
+    }
+
+    /// The programs of an interface are not attached any more.
+    fn disarm_interface(&mut self, index: u32) -> Result<(), FastPathError> {
+        for slot in self.projection.slots() {
+            let is_there = self.links.link_by_index(index)?;
+            if is_there.is_some_and(|link| *slot.interface == *link.name) {
+                self.maps.disarm(slot.number);
+            }
+        }
+        self.attachments.forget(&self.pins, index)
+    }
+
+    /// The counters, and their values.
+    pub(super) fn counters(&self) -> Result<FastPathCounters, FastPathError> {
+        let mut counters = FastPathCounters::default();
+        for (number, accounts) in self.projection.counters() {
+            let key = counter_key(self.set, number);
+            counters
+                .values
+                .insert(key.clone(), self.maps.counter(number)?);
+            counters.accounts.insert(key, accounts.to_vec());
+        }
+        Ok(counters)
+    }
+
+    /// The accounts of the counters in the kernel.
+    pub(super) fn counter_accounts(&self) -> CounterAccounts {
+        let counters = self.projection.counters();
+        counters
+            .map(|(number, accounts)| (counter_key(self.set, number), accounts.to_vec()))
+            .collect()
+    }
+
+    /// What had no room.
+    pub(super) fn shortage(&self) -> Shortage {
+        self.projection.shortage()
+    }
+
+    /// The interfaces of workloads that cannot have programs.
+    pub(super) fn refused(&self) -> impl Iterator<Item = &(Str, String)> {
+        self.attachments.refused()
+    }
+
+    /// What it has, for people and metrics.
+    pub(super) fn figures(&self) -> FastPathFigures {
+        let FlowCounts {
+            owned,
+            via_stack,
+            evictions,
+        } = self.maps.flow_counts();
+        let slots = self.projection.slots();
+        FastPathFigures {
+            addresses: slots.filter(|slot| self.maps.is_armed(slot.number)).count(),
+            rows: self.projection.row_count(),
+            flows: owned,
+            flows_via_stack: via_stack,
+            evictions,
+        }
+    }
+
+    /// What is in the table of flows.
+    pub(super) fn flow_counts(&self) -> FlowCounts {
+        self.maps.flow_counts()
+    }
+
+    /// Forgets all flows.
+    pub(super) fn forget_flows(&self) {
+        self.maps.clear_flows();
+    }
+
+    /// Whether the first packet of a flow is delivered.
+    pub(super) fn is_proven(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        protocol: Protocol,
+        port: u16,
+    ) -> bool {
+        let mut known = FastProtocol::ALL.into_iter();
+        let Some(protocol) = known.find(|known| known.protocol() == protocol) else {
+            return false;
+        };
+        let mut armed = [from, to].into_iter().map(|address| {
+            let slot = self.projection.slot(address)?;
+            self.maps
+                .is_armed(slot.number)
+                .then(|| slot.interface.clone())
+        });
+        let ends = (armed.next().flatten(), armed.next().flatten());
+        let (Some(first), Some(second)) = ends else {
+            return false;
+        };
+        let words = self.projection.words(from, to, protocol, port);
+        first != second
+            && words.is_some_and(|words| words.iter().all(|word| matches!(word, Word::Allow(_))))
+    }
+
+    /// Has every packet pass from here on.
+    pub(super) fn switch_off(&self) {
+        self.maps.set_state(FastPathState::Off);
+    }
+}
+
+/// Counters that were read.
+#[derive(Debug, Default)]
+pub(super) struct FastPathCounters {
+    pub(super) accounts: CounterAccounts,
+    values: BTreeMap<CounterKey, CounterValue>,
+}
+
+impl CounterSnapshot for FastPathCounters {
+    fn value(&self, key: &CounterKey, _: &[CountAccount]) -> Option<CounterValue> {
+        self.values.get(key).copied()
+    }
+}
+
+/// Loads the programs, with the flows and the configuration of an earlier agent; whether these are new.
+fn load(pins: &PinFolders) -> Result<(FastPathMaps, bool), FastPathError> {
+    let shared = ["config", "flows"];
+    let found = |name: &str, shape: MapShape| {
+        let is_shared = shared.contains(&name);
+        let pinned = is_shared.then(|| BpfMap::open_pinned(&pins.map(name), shape).ok());
+        pinned.flatten()
+    };
+    let exist = shared.iter().all(|name| pins.map(name).exists());
+    let loaded = BpfObject::FAST_PATH.load_sized(&[], |name, shape| {
+        exist.then(|| found(name, shape)).flatten()
+    })?;
+    if !exist {
+        for name in shared {
+            let path = pins.map(name);
+            let _ = std::fs::remove_file(&path);
+            let map = loaded.map(name).ok_or(FastPathError::Missing(name))?;
+            map.pin(&path)?;
+        }
+    }
+    Ok((FastPathMaps::new(loaded)?, !exist))
+}
+
+fn shape_of(maps: &FastPathMaps, name: &'static str) -> Result<MapShape, FastPathError> {
+    let map = maps.loaded().map(name);
+    Ok(map.ok_or(FastPathError::Missing(name))?.shape())
+}
+
+fn counter_key(set: u32, number: CounterId) -> CounterKey {
+    CounterKey::new(format!("{set}/{}", number.0))
+}
+
+fn parse_key(key: &CounterKey) -> Option<(u32, CounterId)> {
+    let (set, number) = key.as_str().split_once('/')?;
+    Some((set.parse().ok()?, CounterId(number.parse().ok()?)))
+}
+
+/// Adds what the programs of these starts counted to the ledger, and removes their pins.
+fn retire_sets(
+    pins: &PinFolders,
+    sets: &[u32],
+    shape: MapShape,
+    ledger: &mut LedgerPart<'_>,
+) -> Result<(), FastPathError> {
+    let restored = ledger.take_restored();
+    for set in sets {
+        let counters = BpfMap::open_pinned(&pins.set(*set).join("counters"), shape);
+        let mut retiring = Vec::new();
+        for (key, accounts) in &restored {
+            let Some((_, number)) = parse_key(key).filter(|(known, _)| known == set) else {
+                continue;
+            };
+            let count = match &counters {
+                Ok(counters) if !fault::is_injected("fast-path-counts-lost") => {
+                    read_counter(counters, number)?
+                }
+                _ => CounterValue::default(),
+            };
+            retiring.push(RetiringCounter {
+                key: key.clone(),
+                accounts: accounts.clone(),
+                count,
+            });
+        }
+        ledger.begin_retirement(retiring);
+        ledger.finish_retirement();
+        pins.remove_set(*set)?;
+    }
+    Ok(())
+}
+
+/// Takes what an earlier agent attached out of the kernel, where none is to be, and adds what it counted to the ledger;
+/// whether there was anything.
+pub(super) fn remove(
+    netns: &NetNs,
+    ledger: Option<&mut LedgerPart<'_>>,
+) -> Result<bool, FastPathError> {
+    let pins = PinFolders::new(netns);
+    if !pins.exist() || fault::is_injected("fast-path-left-attached") {
+        return Ok(false);
+    }
+    pins.remove_links_of_all()?;
+    if let Some(ledger) = ledger {
+        // What is counted now is all.
+        KernelGracePeriod::new()?.wait()?;
+        let shape = BpfObject::FAST_PATH.map_shape("counters")?;
+        retire_sets(&pins, &pins.sets()?, shape, ledger)?;
+    }
+    pins.remove_all()?;
+    Ok(true)
+}
