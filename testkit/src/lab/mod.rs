@@ -292,6 +292,23 @@ impl Lab {
         netns::wait_until_running(&inside, POD_INTERFACE)
     }
 
+    /// Deletes the link of a node, and makes another one of the same name.
+    ///
+    /// # Errors
+    /// If the node has no link or the kernel refuses.
+    pub fn reattach(&mut self, node: NodeId) -> Result<(), LabError> {
+        let Some(interface) = self.nodes[node.0].interface.take() else {
+            let name = self.name(node);
+            return Err(LabError::Node(format!("{name} has no link")));
+        };
+        self.lock_sockets().forget(node);
+        ip::run(
+            self.namespace_name(HOST),
+            &[format!("link del {interface}")],
+        )?;
+        self.attach(node, &interface)
+    }
+
     /// Gives a node that is joined to the host its addresses and routes.
     fn configure_link(&mut self, node: NodeId, interface: &str) -> Result<(), LabError> {
         let mac = pod_mac(node);

@@ -18,15 +18,15 @@ use super::need_root;
 use super::place::{A, Allowed, B, INTERFACES, Place, tables, tag};
 use crate::driver::MemoryJournal;
 
-const SYN: u8 = 2;
+pub(super) const SYN: u8 = 2;
 const SYN_ACK: u8 = 18;
-const ACK: u8 = 16;
+pub(super) const ACK: u8 = 16;
 
 /// All directions of the two pods.
-const CLOSED: [(usize, palisade_model::Direction); 4] =
+pub(super) const CLOSED: [(usize, palisade_model::Direction); 4] =
     [(A, Ingress), (B, Ingress), (A, Egress), (B, Egress)];
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     Config {
         deny_action: palisade_model::DenyAction::Drop,
         table: "t".into(),
@@ -35,11 +35,11 @@ fn config() -> Config {
     }
 }
 
-fn driver(place: &Place) -> CountedDriver {
+pub(super) fn driver(place: &Place) -> CountedDriver {
     open_fast_path(config(), &place.netns()).unwrap().into()
 }
 
-fn datagram(from: usize, to: usize, family: usize, ports: [u16; 2]) -> Vec<u8> {
+pub(super) fn datagram(from: usize, to: usize, family: usize, ports: [u16; 2]) -> Vec<u8> {
     let [source, destination] = ports;
     let (from, to) = (
         Place::at(from, family, source),
@@ -48,7 +48,13 @@ fn datagram(from: usize, to: usize, family: usize, ports: [u16; 2]) -> Vec<u8> {
     udp(from, to, 7, &tag())
 }
 
-fn segment(from: usize, to: usize, family: usize, ports: [u16; 2], flags: u8) -> Vec<u8> {
+pub(super) fn segment(
+    from: usize,
+    to: usize,
+    family: usize,
+    ports: [u16; 2],
+    flags: u8,
+) -> Vec<u8> {
     let [source, destination] = ports;
     let (from, to) = (
         Place::at(from, family, source),
@@ -62,7 +68,7 @@ fn segment(from: usize, to: usize, family: usize, ports: [u16; 2], flags: u8) ->
     tcp(from, to, flags, numbers, &tag())
 }
 
-fn counts(driver: &EbpfDataplane) -> FlowCounts {
+pub(super) fn counts(driver: &EbpfDataplane) -> FlowCounts {
     driver.flow_counts().unwrap()
 }
 

@@ -5,6 +5,7 @@ mod place;
 
 mod errors;
 mod fast;
+mod fast_failures;
 mod marks;
 mod midway;
 mod pieces;

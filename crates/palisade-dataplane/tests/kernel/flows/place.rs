@@ -99,6 +99,11 @@ impl Place {
         open_driver(config, &self.netns()).unwrap().into()
     }
 
+    /// Deletes the link of a pod, and makes another one of the same name.
+    pub(crate) fn remake(&mut self, pod: usize) {
+        self.lab.reattach(self.nodes[pod]).unwrap();
+    }
+
     pub(crate) fn netns(&self) -> NetNs {
         NetNs::open(self.lab.namespace_name(self.lab.host())).unwrap()
     }
