@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use palisade_bpf::LAYOUT;
-use palisade_sys::bpf::AttachPoint;
+use palisade_sys::bpf::{AttachPoint, BpfLink};
 use palisade_sys::netns::NetNs;
 
 use super::error::FastPathError;
@@ -117,7 +117,7 @@ impl PinFolders {
     /// Removes the pins of a link.
     pub(super) fn remove_links(&self, interface: u32) -> Result<(), FastPathError> {
         for point in [AttachPoint::Ingress, AttachPoint::Egress] {
-            remove_file(&self.link(interface, point))?;
+            detach(&self.link(interface, point))?;
         }
         Ok(())
     }
@@ -127,6 +127,7 @@ impl PinFolders {
         for name in names(&self.namespace)? {
             let folder = self.namespace.join(name);
             if folder != self.layout {
+                detach_all(&folder.join("links"))?;
                 remove_folder(&folder)?;
             }
         }
@@ -136,7 +137,7 @@ impl PinFolders {
     /// Removes the links of all layouts: nothing is attached then.
     pub(super) fn remove_links_of_all(&self) -> Result<(), FastPathError> {
         for name in names(&self.namespace)? {
-            remove_folder(&self.namespace.join(name).join("links"))?;
+            detach_all(&self.namespace.join(name).join("links"))?;
         }
         Ok(())
     }
@@ -161,6 +162,23 @@ fn names(folder: &Path) -> Result<Vec<String>, FastPathError> {
         found.extend(entry.file_name().into_string());
     }
     Ok(found)
+}
+
+/// Detaches the program of a pinned link, and removes the pin.
+fn detach(path: &Path) -> Result<(), FastPathError> {
+    if let Ok(link) = BpfLink::open_pinned(path) {
+        // If the kernel refuses, it is detached some time after its pin is gone.
+        let _ = link.detach();
+    }
+    remove_file(path)
+}
+
+/// The same for all links in a folder, which goes.
+fn detach_all(folder: &Path) -> Result<(), FastPathError> {
+    for name in names(folder)? {
+        detach(&folder.join(name))?;
+    }
+    remove_folder(folder)
 }
 
 fn remove_file(path: &Path) -> Result<(), FastPathError> {

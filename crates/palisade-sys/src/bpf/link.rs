@@ -3,8 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use nix::errno::Errno;
+
 use super::program::BpfProgram;
-use super::syscall::{BpfCommand as _, CreateLink, QueryPrograms, UpdateLink, raw};
+use super::syscall::{BpfCommand as _, CreateLink, DetachLink, QueryPrograms, UpdateLink, raw};
 use super::{BpfError, pin, refused};
 
 /// `BPF_F_BEFORE`: without another program, before all that are attached.
@@ -106,6 +108,22 @@ impl BpfLink {
         };
         let refused = refused("replacing the BPF program of", &self.name);
         argument.call().map(drop).map_err(refused)
+    }
+}
+
+impl BpfLink {
+    /// Detaches the program at once. A link that only loses its last pin or descriptor is detached some time later.
+    ///
+    /// # Errors
+    /// If this is no link. That its interface is gone is no error.
+    pub fn detach(&self) -> Result<(), BpfError> {
+        let mut argument = DetachLink {
+            link: raw(&self.fd),
+        };
+        match argument.call() {
+            Ok(_) | Err(Errno::ENOLINK) => Ok(()),
+            Err(errno) => Err(refused("detaching BPF program", &self.name)(errno)),
+        }
     }
 }
 

@@ -235,6 +235,10 @@ commands! {
         flags: u32,
         former_program: u32,
     }
+    /// `BPF_LINK_DETACH`.
+    DetachLink = 34 {
+        link: u32,
+    }
 }
 
 /// A descriptor as the kernel's arguments have it.
