@@ -33,6 +33,9 @@ use super::stack_flows::record_stack_flows;
 use crate::counter_ledger::LedgerPart;
 use crate::driver::FastPathFigures;
 
+/// The maps that outlive agents.
+const SHARED_MAPS: [&str; 2] = ["config", "flows"];
+
 /// The interfaces of this namespace, by name.
 pub(super) type InterfaceIndexes = BTreeMap<Str, u32>;
 
@@ -62,12 +65,7 @@ impl FastPath {
         let pins = PinFolders::new(netns);
         pins.create()?;
         pins.remove_other_layouts()?;
-        let (maps, is_new) = load(&pins)?;
-        if is_new {
-            maps.set_state(FastPathState::Off);
-            let seed = u64::from(random_u32()?) << 32 | u64::from(random_u32()?);
-            maps.configure(proof_bit, seed);
-        }
+        let maps = load(&pins, proof_bit)?;
         let epoch = maps.epoch();
         let projection = Projection::new(maps.room()?, epoch.half);
         let former = pins.sets()?;
@@ -214,7 +212,11 @@ impl FastPath {
     ) -> Result<usize, FastPathError> {
         let detached = self.attachments.detached(&self.maps)?;
         for index in &detached {
-            self.disarm_interface(*index)?;
+            let names = interfaces.iter().filter(|(_, known)| *known == index);
+            for (name, _) in names {
+                self.disarm(name);
+            }
+            self.attachments.forget(&self.pins, *index)?;
         }
         self.update(None, true, tables, ledger)?;
         self.arm(interfaces, &self.slot_interfaces())?;
@@ -394,17 +396,6 @@ impl FastPath {
         }
     }
 
-    /// The programs of an interface are not attached any more.
-    fn disarm_interface(&mut self, index: u32) -> Result<(), FastPathError> {
-        for slot in self.projection.slots() {
-            let is_there = self.links.link_by_index(index)?;
-            if is_there.is_some_and(|link| *slot.interface == *link.name) {
-                self.maps.disarm(slot.number);
-            }
-        }
-        self.attachments.forget(&self.pins, index)
-    }
-
     /// The counters, and their values.
     pub(super) fn counters(&self) -> Result<FastPathCounters, FastPathError> {
         let mut counters = FastPathCounters::default();
@@ -509,27 +500,31 @@ impl CounterSnapshot for FastPathCounters {
     }
 }
 
-/// Loads the programs, with the flows and the configuration of an earlier agent; whether these are new.
-fn load(pins: &PinFolders) -> Result<(FastPathMaps, bool), FastPathError> {
-    let shared = ["config", "flows"];
-    let found = |name: &str, shape: MapShape| {
-        let is_shared = shared.contains(&name);
-        let pinned = is_shared.then(|| BpfMap::open_pinned(&pins.map(name), shape).ok());
-        pinned.flatten()
+/// Loads the programs, with the flows and the configuration of an earlier agent if both can be used; otherwise with new
+/// ones, which are configured before they are pinned: a kill between the two leaves nothing that would be taken over.
+fn load(pins: &PinFolders, proof_bit: u32) -> Result<FastPathMaps, FastPathError> {
+    let open = |name: &str| {
+        let shape = BpfObject::FAST_PATH.map_shape(name).ok()?;
+        BpfMap::open_pinned(&pins.map(name), shape).ok()
     };
-    let exist = shared.iter().all(|name| pins.map(name).exists());
-    let loaded = BpfObject::FAST_PATH.load_sized(&[], |name, shape| {
-        exist.then(|| found(name, shape)).flatten()
+    let has_both = SHARED_MAPS.iter().all(|name| open(name).is_some());
+    let loaded = BpfObject::FAST_PATH.load_sized(&[], |name, _| {
+        let is_shared = has_both && SHARED_MAPS.contains(&name);
+        is_shared.then(|| open(name)).flatten()
     })?;
-    if !exist {
-        for name in shared {
-            let path = pins.map(name);
-            let _ = std::fs::remove_file(&path);
-            let map = loaded.map(name).ok_or(FastPathError::Missing(name))?;
-            map.pin(&path)?;
-        }
+    let maps = FastPathMaps::new(loaded)?;
+    if has_both {
+        return Ok(maps);
     }
-    Ok((FastPathMaps::new(loaded)?, !exist))
+    let seed = u64::from(random_u32()?) << 32 | u64::from(random_u32()?);
+    maps.configure(proof_bit, seed);
+    for name in SHARED_MAPS {
+        pins.remove_map(name)?;
+        let map = maps.loaded().map(name);
+        map.ok_or(FastPathError::Missing(name))?
+            .pin(&pins.map(name))?;
+    }
+    Ok(maps)
 }
 
 fn shape_of(maps: &FastPathMaps, name: &'static str) -> Result<MapShape, FastPathError> {

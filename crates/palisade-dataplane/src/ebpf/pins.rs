@@ -63,6 +63,10 @@ impl PinFolders {
         self.layout.join(name)
     }
 
+    pub(super) fn remove_map(&self, name: &str) -> Result<(), FastPathError> {
+        remove_file(&self.map(name))
+    }
+
     /// The pin of a link.
     pub(super) fn link(&self, interface: u32, point: AttachPoint) -> PathBuf {
         let point = match point {

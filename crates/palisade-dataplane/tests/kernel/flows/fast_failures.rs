@@ -149,6 +149,30 @@ fn programs_that_were_detached_are_attached_again() {
 }
 
 #[test]
+fn a_map_that_cannot_be_taken_over_is_made_anew_and_configured() {
+    if !need_root() {
+        return;
+    }
+    let place = Place::quiet("fasthalf");
+    let closed = tables(&CLOSED, &ALLOWED);
+    {
+        let mut first = driver(&place);
+        first.resync(&closed).unwrap();
+    }
+    // As a kill between the two pins leaves it.
+    for layout in std::fs::read_dir(ebpf::pin_folder(&place.netns())).unwrap() {
+        std::fs::remove_file(layout.unwrap().path().join("flows")).unwrap();
+    }
+    let mut second = driver(&place);
+    second.resync(&closed).unwrap();
+    assert_eq!(conditions(&second), []);
+    assert_eq!(owned_flows(&place, &second), 2);
+    let mut third = driver(&place);
+    third.resync(&closed).unwrap();
+    assert_eq!(counts(&third).owned, 2, "they are pinned");
+}
+
+#[test]
 fn what_another_layout_has_attached_is_detached() {
     if !need_root() {
         return;
