@@ -9,10 +9,12 @@
 //!
 //! Never: decides a verdict, or knows a policy.
 
+mod flow_table;
 mod maps;
 mod object;
 mod support;
 
+pub use flow_table::{FlowEnd, FlowTable, OwnedFlow};
 pub use maps::{
     Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, HeldSlot, MapsError,
     SlotInterface, read_counter,

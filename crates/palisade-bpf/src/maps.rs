@@ -23,7 +23,7 @@ const SLOT_ARMED: u64 = 1 << 16;
 const CLASS_BITS: u32 = 20;
 
 /// Words of `config`.
-const CONFIG_STATE: usize = 0;
+pub(crate) const CONFIG_STATE: usize = 0;
 const CONFIG_EPOCH: usize = 1;
 const CONFIG_PROOF_BIT: usize = 2;
 const CONFIG_BUCKET_MASK: usize = 3;
@@ -32,15 +32,15 @@ const CONFIG_SEED: usize = 4;
 /// The words of eight bytes of a slot, a descriptor and a bucket.
 const SLOT_WORDS: usize = 5;
 const DESCRIPTOR_WORDS: usize = 8;
-const BUCKET_WORDS: usize = 72;
+pub(crate) const BUCKET_WORDS: usize = 72;
 
 /// The ways of a bucket: how many, where they begin, their words, and which word has the flags.
-const WAYS: usize = 8;
-const FIRST_WAY: usize = 8;
-const WAY_WORDS: usize = 8;
+pub(crate) const WAYS: usize = 8;
+pub(crate) const FIRST_WAY: usize = 8;
+pub(crate) const WAY_WORDS: usize = 8;
 const FLAGS_WORD: usize = 7;
 /// Of the flags of a flow: the stack delivers it.
-const FLOW_VIA_STACK: u64 = 1 << 1;
+pub(crate) const FLOW_VIA_STACK: u64 = 1 << 1;
 
 /// The maps cannot be written.
 #[derive(Debug, Error)]
@@ -82,6 +82,8 @@ pub struct HeldSlot {
     pub address: IpAddr,
     /// The index of its interface; 0 if it was never armed.
     pub interface: u32,
+    /// Which of the workloads that had this slot has it.
+    pub incarnation: u16,
 }
 
 /// What the table of flows has.
@@ -171,21 +173,12 @@ impl FastPathMaps {
 
     /// Whether flows may begin.
     pub fn state(&self) -> FastPathState {
-        match load(&self.config, CONFIG_STATE) {
-            2 => FastPathState::On,
-            1 => FastPathState::OwnedOnly,
-            _ => FastPathState::Off,
-        }
+        read_state(load(&self.config, CONFIG_STATE))
     }
 
     /// Sets whether flows may begin.
     pub fn set_state(&self, state: FastPathState) {
-        let word = match state {
-            FastPathState::Off => 0,
-            FastPathState::OwnedOnly => 1,
-            FastPathState::On => 2,
-        };
-        store(&self.config, CONFIG_STATE, word);
+        store_state(&self.config, state);
     }
 
     /// The generation and the half in force.
@@ -360,12 +353,7 @@ impl FastPathMaps {
 
     /// Forgets all flows. A packet that is seen meanwhile may leave its flow, or an entry that nothing finds.
     pub fn clear_flows(&self) {
-        for bucket in self.flows.words().chunks(BUCKET_WORDS) {
-            // The ways have no tag: they are free. The sequence goes on.
-            for word in bucket.iter().skip(1).take(2) {
-                word.store(0, Ordering::Release);
-            }
-        }
+        clear_flows(&self.flows);
     }
 
     /// What is in the table of flows. Those that are over may be counted.
@@ -433,6 +421,7 @@ impl FormerSlots {
                 number: value as u16,
                 address: std::net::Ipv6Addr::from(octets).to_canonical(),
                 interface: load(&self.slots, at) as u32,
+                incarnation: (value >> 16) as u16,
             })
         });
         Ok(slots.collect())
@@ -479,6 +468,32 @@ impl HashRows {
     }
 }
 
+pub(crate) fn read_state(word: u64) -> FastPathState {
+    match word {
+        2 => FastPathState::On,
+        1 => FastPathState::OwnedOnly,
+        _ => FastPathState::Off,
+    }
+}
+
+pub(crate) fn store_state(config: &MapView, state: FastPathState) {
+    let word = match state {
+        FastPathState::Off => 0,
+        FastPathState::OwnedOnly => 1,
+        FastPathState::On => 2,
+    };
+    store(config, CONFIG_STATE, word);
+}
+
+pub(crate) fn clear_flows(flows: &MapView) {
+    for bucket in flows.words().chunks(BUCKET_WORDS) {
+        // The ways have no tag: they are free. The sequence goes on.
+        for word in bucket.iter().skip(1).take(2) {
+            word.store(0, Ordering::Release);
+        }
+    }
+}
+
 fn find<'a>(loaded: &'a LoadedObject, name: &'static str) -> Result<&'a BpfMap, MapsError> {
     loaded.map(name).ok_or(MapsError::Missing(name))
 }
@@ -489,7 +504,7 @@ fn store(view: &MapView, word: usize, value: u64) {
     }
 }
 
-fn load(view: &MapView, word: usize) -> u64 {
+pub(crate) fn load(view: &MapView, word: usize) -> u64 {
     let word = view.words().get(word);
     word.map_or(0, |word| word.load(Ordering::Acquire))
 }

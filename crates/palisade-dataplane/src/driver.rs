@@ -193,6 +193,12 @@ pub trait Dataplane: PolicyDriver {
         None
     }
 
+    /// The flows that the driver's fast path has handed over to connection tracking since the last call; `None` if it
+    /// has handed over none.
+    fn take_hand_over(&mut self) -> Option<FlowHandOver> {
+        None
+    }
+
     /// Translation of addresses, if the driver has it.
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
         None
@@ -308,6 +314,39 @@ pub struct FastPathFigures {
     pub flows_via_stack: u64,
     /// Live flows that had to make room.
     pub evictions: u64,
+}
+
+/// What became of the flows of a fast path that was removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowHandOver {
+    /// Flows that connection tracking knows from now on.
+    pub created: usize,
+    /// Flows that it knew already.
+    pub existing: usize,
+    /// Flows that it refused, as it does for want of room.
+    pub refused: usize,
+    /// The first refusal, or why no flow could be handed over.
+    pub failure: Option<String>,
+}
+
+impl fmt::Display for FlowHandOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FlowHandOver {
+            created,
+            existing,
+            refused,
+            failure,
+        } = self;
+        write!(
+            f,
+            "{created} flows of the fast path were handed over to connection tracking, which knew {existing} others"
+        )?;
+        match failure {
+            Some(reason) if *refused > 0 => write!(f, " and refused {refused}: {reason}"),
+            Some(reason) => write!(f, "; not all of them: {reason}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Something that a driver cannot do now.

@@ -26,9 +26,9 @@ pub use counter_journal::{CounterJournal, JournalError};
 pub use counter_ledger::{CounterLedger, LedgerPart};
 pub use driver::{
     AddressTranslation, ApplyOutcome, Dataplane, DnsRuleStore, DriverCondition, DriverStatus,
-    FastPathFigures, InstalledObject, InstalledObjectKind, InstalledPolicy, Interface,
-    InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver, StepOutcome,
-    TamperEvent,
+    FastPathFigures, FlowHandOver, InstalledObject, InstalledObjectKind, InstalledPolicy,
+    Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
+    StepOutcome, TamperEvent,
 };
 pub use error::{DriverError, DriverErrorKind};
 pub use flow_event::{FlowEvent, FlowEventBatch, FlowPhase, FlowSnapshot, OpenFlowKey};

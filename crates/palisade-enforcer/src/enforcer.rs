@@ -145,8 +145,13 @@ impl Enforcer {
         self.follow_conditions();
     }
 
-    /// Logs what the driver cannot do any more.
+    /// Logs what the driver cannot do any more, and which flows another part of it has now.
     fn follow_conditions(&mut self) {
+        match self.dataplane.take_hand_over() {
+            Some(outcome) if outcome.failure.is_some() => tracing::warn!("{outcome}"),
+            Some(outcome) => tracing::info!("{outcome}"),
+            None => {}
+        }
         let conditions = self.dataplane.conditions();
         for condition in &conditions {
             if !self.conditions.contains(condition) {

@@ -212,8 +212,16 @@ int from_pod(struct __sk_buff *skb)
 	if (found == FLOW_FOUND && !(packet.flags & PACKET_SYN && flow.value.flags & FLOW_CLOSING &&
 				     !has_fault(FAULT_CLOSED_CONTINUES)))
 		return continue_flow(skb, &packet, &flow, &ends, proof);
-	if (found == FLOW_BUSY || (state != STATE_ON && !has_fault(FAULT_STATE_IGNORED)))
+	if (found == FLOW_BUSY)
 		return TCX_NEXT;
+	if (state != STATE_ON && !has_fault(FAULT_STATE_IGNORED)) {
+		/* A connection with the ports of one that closes: the stack sees it begin, so it has all of it. */
+		if (found == FLOW_FOUND) {
+			see_flow(&flow, FLOW_VIA_STACK | (flow.from_lower ? FLOW_FROM_LOWER : 0));
+			refresh_flow(&flow);
+		}
+		return TCX_NEXT;
+	}
 	if (!(packet.flags & PACKET_BEGINS) && !has_fault(FAULT_ANSWER_BEGINS))
 		return TCX_NEXT;
 	if (packet.flags & PACKET_SLOW && !has_fault(FAULT_FRAGMENT_BEGINS))

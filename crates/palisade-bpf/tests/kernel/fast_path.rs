@@ -234,6 +234,31 @@ fn check_unproven(fault: u64) {
     }
 }
 
+/// While no flow begins, owned flows go on; a connection with the ports of one that closes is the stack's for good.
+fn check_owned_only(fault: u64) {
+    for family in [0, 1] {
+        let world = World::new(fault);
+        let (open, closing) = (flow(family, 80), {
+            let [_, to] = flow(family, 80);
+            [(addresses(0)[family], 40_001).into(), to]
+        });
+        for http in [open, closing] {
+            assert_eq!(world.from(0, &tcp(http, SYN)), Delivered);
+            assert_eq!(world.from(1, &tcp(back(http), SYN_ACK)), Delivered);
+        }
+        assert_eq!(world.from(0, &tcp(closing, FIN_ACK)), Delivered);
+        world.rows.set_state(State::OwnedOnly);
+        assert_eq!(world.from(0, &tcp(open, ACK)), Delivered);
+        assert_eq!(world.from(1, &tcp(back(closing), ACK)), Delivered);
+        assert_eq!(world.from(0, &tcp(closing, SYN)), Passes);
+        assert_eq!(world.from(1, &tcp(back(closing), SYN_ACK)), Passes);
+        assert_eq!(world.from(0, &tcp(closing, ACK)), Passes);
+        world.rows.set_state(State::On);
+        assert_eq!(world.from(0, &tcp(closing, ACK)), Passes);
+        assert_eq!(world.from(0, &tcp(open, ACK)), Delivered);
+    }
+}
+
 /// Policy has two halves, and one of them is in force.
 fn check_halves(fault: u64) {
     let world = World::new(fault);
@@ -423,6 +448,13 @@ fn a_connection_is_delivered_in_both_directions_while_it_is_allowed() {
 fn a_flow_of_which_nothing_is_proven_any_more_goes_by_the_stack() {
     if need_root() {
         check_unproven(0);
+    }
+}
+
+#[test]
+fn while_no_flow_begins_owned_flows_go_on_and_the_stack_has_what_begins() {
+    if need_root() {
+        check_owned_only(0);
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) enum FastPathError {
     NetNs(#[from] NetNsError),
     #[error(transparent)]
     Random(#[from] RandomError),
+    #[error("reading the clock: {0}")]
+    Clock(std::io::Error),
     #[error("{operation} {}: {error}", path.display())]
     Io {
         operation: &'static str,

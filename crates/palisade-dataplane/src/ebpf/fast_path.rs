@@ -28,10 +28,11 @@ use palisade_tables::{CounterValue, Delta, Phase, Tables};
 
 use super::attachments::Attachments;
 use super::error::FastPathError;
+use super::hand_over::hand_over_flows;
 use super::pins::PinFolders;
 use super::stack_flows::record_stack_flows;
 use crate::counter_ledger::LedgerPart;
-use crate::driver::FastPathFigures;
+use crate::driver::{FastPathFigures, FlowHandOver};
 
 /// The maps that outlive agents.
 const SHARED_MAPS: [&str; 2] = ["config", "flows"];
@@ -66,6 +67,12 @@ impl FastPath {
         pins.create()?;
         pins.remove_other_layouts()?;
         let maps = load(&pins, proof_bit)?;
+        if maps.state() == FastPathState::Off {
+            // Its flows were handed over, and what the stack has done since then, no program has seen.
+            pins.remove_links_of_all()?;
+            pins.create()?;
+            maps.clear_flows();
+        }
         let epoch = maps.epoch();
         let projection = Projection::new(maps.room()?, epoch.half);
         let former = pins.sets()?;
@@ -481,9 +488,15 @@ impl FastPath {
             && words.is_some_and(|words| words.iter().all(|word| matches!(word, Word::Allow(_))))
     }
 
-    /// Has every packet pass from here on.
-    pub(super) fn switch_off(&self) {
+    /// Hands the flows over, and has every packet pass from here on; the programs are detached. The counters stay for the
+    /// next start.
+    pub(super) fn stop(self, mark: u32) -> Option<FlowHandOver> {
+        let outcome = hand_over_flows(&self.netns, &self.pins, mark);
+        // Where that fails: flows end, or go on by the rules for connections seen in their middle.
         self.maps.set_state(FastPathState::Off);
+        // What is left attached has every packet pass, and goes with the next start.
+        let _ = self.pins.remove_links_of_all();
+        outcome
     }
 }
 
@@ -575,23 +588,36 @@ fn retire_sets(
     Ok(())
 }
 
-/// Takes what an earlier agent attached out of the kernel, where none is to be, and adds what it counted to the ledger;
-/// whether there was anything.
+/// What was removed of a fast path.
+#[derive(Debug, Default)]
+pub(super) struct FastPathRemoval {
+    /// Whether there was anything.
+    pub(super) is_removed: bool,
+    /// What became of its flows; `None` if it delivered none.
+    pub(super) hand_over: Option<FlowHandOver>,
+}
+
+/// Takes what an earlier agent attached out of the kernel, where none is to be, after its flows were handed over to
+/// connection tracking with this mark, and adds what it counted to the ledger.
 pub(super) fn remove(
     netns: &NetNs,
+    mark: u32,
     ledger: Option<&mut LedgerPart<'_>>,
-) -> Result<bool, FastPathError> {
+) -> Result<FastPathRemoval, FastPathError> {
     let pins = PinFolders::new(netns);
+    let mut removal = FastPathRemoval::default();
     if !pins.exist() || fault::is_injected("fast-path-left-attached") {
-        return Ok(false);
+        return Ok(removal);
     }
+    removal.hand_over = hand_over_flows(netns, &pins, mark);
     pins.remove_links_of_all()?;
+    // What is counted now is all.
+    KernelGracePeriod::new()?.wait()?;
     if let Some(ledger) = ledger {
-        // What is counted now is all.
-        KernelGracePeriod::new()?.wait()?;
         let shape = BpfObject::FAST_PATH.map_shape("counters")?;
         retire_sets(&pins, &pins.sets()?, shape, ledger)?;
     }
     pins.remove_all()?;
-    Ok(true)
+    removal.is_removed = true;
+    Ok(removal)
 }

@@ -13,6 +13,7 @@
 mod attachments;
 mod error;
 mod fast_path;
+mod hand_over;
 mod pins;
 mod stack_flows;
 
@@ -32,8 +33,8 @@ use palisade_tables::{Atomicity, Delta, DnsRules, Tables};
 use crate::counter_ledger::CounterLedger;
 use crate::driver::{
     AddressTranslation, ApplyOutcome, Dataplane, DnsRuleStore, DriverCondition, DriverStatus,
-    FastPathFigures, InstalledObject, InstalledObjectKind, InstalledPolicy, Interface,
-    InterfaceChange, PlanPreview, PolicyDriver, StepObserver, TamperEvent,
+    FastPathFigures, FlowHandOver, InstalledObject, InstalledObjectKind, InstalledPolicy,
+    Interface, InterfaceChange, PlanPreview, PolicyDriver, StepObserver, TamperEvent,
 };
 use crate::error::{DriverError, DriverErrorKind};
 use crate::flow_event::FlowEventBatch;
@@ -78,6 +79,8 @@ pub struct EbpfDataplane {
     fast: Option<Box<FastPath>>,
     /// Why the fast path does not run although it is to.
     failure: Option<DriverCondition>,
+    /// What became of the flows of a fast path that was removed, until it is asked for.
+    hand_over: Option<FlowHandOver>,
 }
 
 impl EbpfDataplane {
@@ -109,6 +112,7 @@ impl EbpfDataplane {
             interfaces: InterfaceIndexes::new(),
             fast: None,
             failure: None,
+            hand_over: None,
         })
     }
 
@@ -191,10 +195,11 @@ impl EbpfDataplane {
         }
     }
 
-    /// Ends the fast path: packets pass from here on.
+    /// Ends the fast path, after its flows were handed over: packets pass from here on.
     fn stop_fast_path(&mut self, error: &dyn std::error::Error) {
         if let Some(fast) = self.fast.take() {
-            fast.switch_off();
+            let outcome = fast.stop(self.nft.stale_mark());
+            self.hand_over = outcome.or(self.hand_over.take());
         }
         self.failure = Some(DriverCondition {
             kind: "FastPathOff",
@@ -203,22 +208,24 @@ impl EbpfDataplane {
         });
     }
 
-    /// Detaches what is attached; an earlier agent may have left it. Whether there was anything, as a number.
+    /// Hands over the flows and detaches what is attached; an earlier agent may have left it. Whether there was anything, as a number.
     fn remove_fast_path(
         &mut self,
         ledger: Option<&mut CounterLedger>,
     ) -> Result<usize, DriverError> {
         self.fast = None;
         let mut part = ledger.map(|ledger| ledger.part(LEDGER_PART));
-        let removed = fast_path::remove(&self.netns, part.as_mut()).map_err(|error| {
+        let mark = self.nft.stale_mark();
+        let removal = fast_path::remove(&self.netns, mark, part.as_mut()).map_err(|error| {
             DriverError::new(
                 DriverErrorKind::Retryable,
                 "detaching",
                 "the programs of the fast path",
                 error,
             )
-        });
-        removed.map(usize::from)
+        })?;
+        self.hand_over = removal.hand_over.or(self.hand_over.take());
+        Ok(usize::from(removal.is_removed))
     }
 
     /// An interface that has another name now is not that of the former name's workload any more.
@@ -463,6 +470,10 @@ impl Dataplane for EbpfDataplane {
 
     fn fast_path(&self) -> Option<FastPathFigures> {
         self.fast.as_ref().map(|fast| fast.figures())
+    }
+
+    fn take_hand_over(&mut self) -> Option<FlowHandOver> {
+        self.hand_over.take()
     }
 
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {

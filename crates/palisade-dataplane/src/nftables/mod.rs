@@ -164,6 +164,20 @@ impl NftDataplane {
         Ok(self.executor.read_back()?)
     }
 
+    /// The mark of a connection that was tracked before the table existed: it is judged at its next packet, in the
+    /// direction in which it began.
+    pub(crate) fn stale_mark(&mut self) -> u32 {
+        let generation = if fault::is_injected("fast-path-hand-over-current-mark") {
+            let table = self.executor.read_back().ok().flatten();
+            adopt(&self.config, table.as_ref(), &Tables::default(), 0)
+                .0
+                .generation()
+        } else {
+            self.config.stale_generation()
+        };
+        self.config.mark(generation)
+    }
+
     /// Drops the plan but keeps the accounts of all counters, those that it would have deleted included.
     fn discard_plan(&mut self, transaction: Transaction) {
         let steps = transaction.steps.into_iter();

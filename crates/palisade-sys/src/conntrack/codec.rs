@@ -3,13 +3,16 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{ConntrackEntry, ConntrackRecord, ConntrackTuple, TrafficCount, TupleProto};
+use super::{
+    ConntrackEntry, ConntrackRecord, ConntrackTuple, NewConnection, TrafficCount, TupleProto,
+};
 use crate::netlink::{AttrWriter, Attrs, WireError};
 use crate::nfnetlink::NfMessage;
 
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_STATUS: u16 = 3;
+const CTA_PROTOINFO: u16 = 4;
 const CTA_TIMEOUT: u16 = 7;
 const CTA_MARK: u16 = 8;
 const CTA_COUNTERS_ORIG: u16 = 9;
@@ -21,6 +24,24 @@ const CTA_MARK_MASK: u16 = 21;
 
 const CTA_COUNTERS_PACKETS: u16 = 1;
 const CTA_COUNTERS_BYTES: u16 = 2;
+
+const CTA_PROTOINFO_TCP: u16 = 1;
+const CTA_PROTOINFO_TCP_STATE: u16 = 1;
+const CTA_PROTOINFO_TCP_FLAGS_ORIGINAL: u16 = 4;
+const CTA_PROTOINFO_TCP_FLAGS_REPLY: u16 = 5;
+
+/// `enum tcp_conntrack`, in `linux/netfilter/nf_conntrack_tcp.h`.
+const TCP_CONNTRACK_SYN_SENT: u8 = 1;
+const TCP_CONNTRACK_ESTABLISHED: u8 = 3;
+/// Packets out of the window are no invalid ones.
+const IP_CT_TCP_FLAG_BE_LIBERAL: u8 = 1 << 3;
+
+/// `enum ip_conntrack_status`, in `linux/netfilter/nf_conntrack_common.h`.
+const IPS_SEEN_REPLY: u32 = 1 << 1;
+const IPS_ASSURED: u32 = 1 << 2;
+const IPS_CONFIRMED: u32 = 1 << 3;
+
+const IPPROTO_TCP: u8 = 6;
 
 const CTA_TIMESTAMP_START: u16 = 1;
 const CTA_TIMESTAMP_STOP: u16 = 2;
@@ -55,6 +76,39 @@ pub(super) fn write_entry_key(w: &mut AttrWriter<'_>, flow: &ConntrackEntry) {
 
 pub(super) fn write_mark(w: &mut AttrWriter<'_>, value: u32, mask: u32) {
     w.be32(CTA_MARK, value).be32(CTA_MARK_MASK, mask);
+}
+
+/// An entry to be created. The kernel confirms it by itself, and refuses a status without that bit.
+pub(super) fn write_new(w: &mut AttrWriter<'_>, connection: &NewConnection) {
+    let status = if connection.is_answered {
+        IPS_CONFIRMED | IPS_SEEN_REPLY | IPS_ASSURED
+    } else {
+        IPS_CONFIRMED
+    };
+    w.nest(CTA_TUPLE_ORIG, |w| write_tuple(w, &connection.original))
+        .nest(CTA_TUPLE_REPLY, |w| {
+            write_tuple(w, &connection.original.mirrored());
+        })
+        .be32(CTA_STATUS, status)
+        .be32(CTA_TIMEOUT, connection.timeout)
+        .be32(CTA_MARK, connection.mark);
+    if connection.original.protocol != IPPROTO_TCP {
+        return;
+    }
+    let state = if connection.is_answered {
+        TCP_CONNTRACK_ESTABLISHED
+    } else {
+        TCP_CONNTRACK_SYN_SENT
+    };
+    // The flags, and which of them are set.
+    let liberal = [IP_CT_TCP_FLAG_BE_LIBERAL; 2];
+    w.nest(CTA_PROTOINFO, |w| {
+        w.nest(CTA_PROTOINFO_TCP, |w| {
+            w.u8(CTA_PROTOINFO_TCP_STATE, state)
+                .bytes(CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, &liberal)
+                .bytes(CTA_PROTOINFO_TCP_FLAGS_REPLY, &liberal);
+        });
+    });
 }
 
 fn write_tuple(w: &mut AttrWriter<'_>, tuple: &ConntrackTuple) {
@@ -272,5 +326,64 @@ mod tests {
         round_trip(icmp, 1, "10.0.0.1", "10.0.0.2");
         round_trip(icmp, 58, "fd00::1", "fd00::2");
         round_trip(TupleProto::None, 47, "10.0.0.1", "10.0.0.2");
+    }
+
+    fn written(protocol: u8, is_answered: bool) -> Vec<u8> {
+        let connection = NewConnection {
+            original: ConntrackTuple {
+                source: "10.0.0.1".parse().unwrap(),
+                destination: "10.0.0.2".parse().unwrap(),
+                protocol,
+                proto: TupleProto::Ports(40_000, 443),
+            },
+            mark: 0x7fff_ff00,
+            timeout: 7200,
+            is_answered,
+        };
+        let mut attributes = Vec::new();
+        let mut w = AttrWriter::new(&mut attributes);
+        write_new(&mut w, &connection);
+        w.finish().unwrap();
+        attributes
+    }
+
+    #[test]
+    fn a_new_connection_has_both_tuples_its_status_and_of_tcp_its_state() {
+        for (protocol, is_answered, status, state) in [
+            (6, true, 0xe, Some(3)),
+            (6, false, 0x8, Some(1)),
+            (17, true, 0xe, None),
+            (17, false, 0x8, None),
+        ] {
+            let attributes = written(protocol, is_answered);
+            let attrs = Attrs::new(&attributes);
+            let original = read_original_tuple(&attrs).unwrap();
+            let reply = attrs.require(CTA_TUPLE_REPLY, "flow").unwrap().nested();
+            let reply = read_tuple(&reply).unwrap();
+            assert_eq!(reply, original.mirrored());
+            assert_eq!(reply.proto, TupleProto::Ports(443, 40_000));
+            for (attr, value) in [
+                (CTA_STATUS, status),
+                (CTA_TIMEOUT, 7200),
+                (CTA_MARK, 0x7fff_ff00),
+            ] {
+                assert_eq!(attrs.require(attr, "flow").unwrap().be32(), Ok(value));
+            }
+            let Some(state) = state else {
+                assert!(attrs.find(CTA_PROTOINFO).unwrap().is_none());
+                continue;
+            };
+            let tcp = attrs.require(CTA_PROTOINFO, "flow").unwrap().nested();
+            let tcp = tcp.require(CTA_PROTOINFO_TCP, "flow").unwrap().nested();
+            let found = tcp.require(CTA_PROTOINFO_TCP_STATE, "flow").unwrap().u8();
+            assert_eq!(found, Ok(state));
+            for attr in [
+                CTA_PROTOINFO_TCP_FLAGS_ORIGINAL,
+                CTA_PROTOINFO_TCP_FLAGS_REPLY,
+            ] {
+                let flags = tcp.require(attr, "flow").unwrap();
+                assert_eq!(flags.payload, [8, 8]);
+            }
+        }
     }
 }

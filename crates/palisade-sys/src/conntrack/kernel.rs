@@ -1,7 +1,10 @@
 //! Connection tracking over ctnetlink.
 
 use super::codec;
-use super::{Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter, ConntrackRecord};
+use super::{
+    ConnectionsCreated, Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter,
+    ConntrackRecord, ConntrackTuple, NewConnection,
+};
 use crate::Errno;
 use crate::netlink::{KernelError, OpenError, WireError};
 use crate::netns::NetNs;
@@ -13,6 +16,9 @@ use crate::sysctl::{KernelSysctl, Sysctl, SysctlError};
 const IPCTNL_MSG_CT_NEW: u8 = 0;
 const IPCTNL_MSG_CT_GET: u8 = 1;
 const IPCTNL_MSG_CT_GET_STATS: u8 = 5;
+/// New entries that are sent to the kernel at once: about 100 KiB.
+const CREATED_AT_ONCE: usize = 512;
+
 const CTA_STATS_GLOBAL_ENTRIES: u16 = 1;
 
 const CTA_MARK: u16 = 8;
@@ -56,6 +62,56 @@ impl KernelConntrack {
         })?;
         Ok(found)
     }
+}
+
+impl KernelConntrack {
+    /// Enters connections. One that exists is left as it is, and one that the kernel refuses keeps no other from being
+    /// entered.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked: some of them are entered.
+    pub fn create(
+        &mut self,
+        connections: &[NewConnection],
+    ) -> Result<ConnectionsCreated, ConntrackError> {
+        let mut outcome = ConnectionsCreated::default();
+        for chunk in connections.chunks(CREATED_AT_ONCE) {
+            let requests: Vec<NfRequest> =
+                chunk.iter().map(new_request).collect::<Result<_, _>>()?;
+            let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+            let failures = self.nfnetlink.change_each(&requests, flags)?;
+            outcome.created += chunk.len() - failures.len();
+            for error in failures {
+                if error.errno == Errno::EEXIST {
+                    outcome.existing += 1;
+                } else {
+                    outcome.refused += 1;
+                    outcome.first_refusal.get_or_insert(error);
+                }
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// The request to enter a connection.
+fn new_request(connection: &NewConnection) -> Result<NfRequest, WireError> {
+    NfRequest::new(
+        "entering connections",
+        NFNL_SUBSYS_CTNETLINK,
+        IPCTNL_MSG_CT_NEW,
+        family_of(&connection.original),
+        |w| codec::write_new(w, connection),
+    )
+}
+
+fn family_of(tuple: &ConntrackTuple) -> u8 {
+    let family = if tuple.source.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    family as u8
 }
 
 /// The request for all connections that match.
@@ -121,16 +177,11 @@ impl Conntrack for KernelConntrack {
         value: u32,
         mask: u32,
     ) -> Result<bool, ConntrackError> {
-        let family = if flow.original.source.is_ipv4() {
-            libc::AF_INET
-        } else {
-            libc::AF_INET6
-        };
         let query = NfRequest::new(
             format!("setting the mark of flow {}", flow.original),
             NFNL_SUBSYS_CTNETLINK,
             IPCTNL_MSG_CT_NEW,
-            family as u8,
+            family_of(&flow.original),
             |w| {
                 codec::write_entry_key(w, flow);
                 // The kernel computes (mark & ~mask) ^ value.

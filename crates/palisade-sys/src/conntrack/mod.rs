@@ -1,9 +1,9 @@
 //! The kernel's connection tracking table.
 //!
 //! Promises: an update changes only the given mark bits of exactly the given entry; an entry that no longer
-//! exists is reported separately from a failure.
+//! exists is reported separately from a failure; what is created replaces no entry that exists.
 //!
-//! Never: creates or deletes an entry.
+//! Never: deletes an entry.
 
 mod codec;
 mod events;
@@ -19,7 +19,7 @@ pub(crate) use codec::read_original_tuple;
 pub use events::{ConntrackEvent, KernelConntrackEvents};
 pub use kernel::{KernelConntrack, tracks_sctp};
 
-use crate::netlink::WireError;
+use crate::netlink::{KernelError, WireError};
 use crate::nfnetlink::NfRequestError;
 
 /// Layer-4 part of a tuple.
@@ -51,6 +51,53 @@ pub struct ConntrackTuple {
     pub protocol: u8,
     /// Layer-4 part.
     pub proto: TupleProto,
+}
+
+impl ConntrackTuple {
+    /// The other direction, without translation. Of ICMP the same type: the kernel has its own for an answer.
+    #[must_use]
+    pub fn mirrored(&self) -> Self {
+        let proto = match self.proto {
+            TupleProto::Ports(source, destination) => TupleProto::Ports(destination, source),
+            other => other,
+        };
+        Self {
+            source: self.destination,
+            destination: self.source,
+            proto,
+            ..*self
+        }
+    }
+}
+
+/// A connection that the kernel did not see begin, to be entered as an entry of zone 0 without translation. Of TCP, UDP
+/// and protocols with ports.
+///
+/// The kernel has seen no window of a TCP connection that is entered: packets out of it are not invalid, in both
+/// directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewConnection {
+    /// Tuple of the first packet's direction.
+    pub original: ConntrackTuple,
+    /// Connection mark.
+    pub mark: u32,
+    /// Seconds until it expires without traffic. With a packet the kernel's own time begins.
+    pub timeout: u32,
+    /// Whether the other side has answered: a TCP connection is established then, and otherwise its SYN was sent.
+    pub is_answered: bool,
+}
+
+/// What became of connections that were to be entered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionsCreated {
+    /// Those that have an entry now.
+    pub created: usize,
+    /// Those that had one, which is as it was.
+    pub existing: usize,
+    /// Those that the kernel refused, as it does with a full table (`ENOMEM`).
+    pub refused: usize,
+    /// The first refusal.
+    pub first_refusal: Option<KernelError>,
 }
 
 impl fmt::Display for ConntrackTuple {

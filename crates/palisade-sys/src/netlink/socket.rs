@@ -172,6 +172,57 @@ impl NetlinkSocket {
         self.request(kind, 0, body)
     }
 
+    /// Requests changes of one kind in one datagram, which the kernel makes one after the other; the errors of those that
+    /// it refused.
+    ///
+    /// # Errors
+    /// If the datagram cannot be sent, or an answer is lost (`ENOBUFS`).
+    pub(crate) fn change_each(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        bodies: impl ExactSizeIterator<Item = Vec<u8>>,
+    ) -> Result<Vec<KernelError>, KernelError> {
+        let count = bodies.len();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut requests = Vec::with_capacity(count * 192);
+        if self.seq.checked_add(count as u32).is_none() {
+            self.seq = 0;
+        }
+        let (first, last) = (self.seq + 1, self.seq + count as u32);
+        for (at, body) in bodies.enumerate() {
+            let seq = self.next_seq();
+            // Only refusals are answered, and the last one in any case.
+            let ack = if at + 1 == count { NLM_F_ACK } else { 0 };
+            let flags = NLM_F_REQUEST | ack | flags;
+            write_message(&mut requests, kind, flags, seq, |out| out.extend(&body));
+        }
+        self.send(&requests)?;
+        let mut failures = Vec::new();
+        loop {
+            let Some(message) = self.next_message(Some(REPLY_TIMEOUT))? else {
+                return Err(Self::no_reply());
+            };
+            if message.kind != NLMSG_ERROR || !(first..=last).contains(&message.seq) {
+                continue;
+            }
+            failures.extend(decode_error(&message));
+            if message.seq == last {
+                return Ok(failures);
+            }
+        }
+    }
+
+    fn no_reply() -> KernelError {
+        KernelError {
+            errno: Errno::ETIMEDOUT,
+            text: "the kernel did not reply".to_owned(),
+            offset: None,
+        }
+    }
+
     fn request(
         &mut self,
         kind: u16,
@@ -345,11 +396,7 @@ impl NetlinkSocket {
                 }
             }
             if !self.wait_readable(Some(REPLY_TIMEOUT))? {
-                return Err(KernelError {
-                    errno: Errno::ETIMEDOUT,
-                    text: "the kernel did not reply".to_owned(),
-                    offset: None,
-                });
+                return Err(Self::no_reply());
             }
             self.receive_datagram()?;
         }

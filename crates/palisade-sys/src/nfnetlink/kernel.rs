@@ -50,6 +50,25 @@ impl KernelNfnetlink {
         found.map_err(|error| self.request_error(&query.description, error))
     }
 
+    /// Requests changes of one kind, one after the other, in one message to the kernel; the errors of those that it
+    /// refused. A refusal keeps none of those after it from being made.
+    pub(crate) fn change_each(
+        &mut self,
+        requests: &[NfRequest],
+        flags: u16,
+    ) -> Result<Vec<KernelError>, NfRequestError> {
+        let Some(first) = requests.first() else {
+            return Ok(Vec::new());
+        };
+        let bodies = requests.iter().map(|request| {
+            let mut body = Vec::with_capacity(160);
+            request.write(&mut body);
+            body
+        });
+        let failures = self.socket.change_each(first.message_type(), flags, bodies);
+        failures.map_err(|error| self.request_error(&first.description, error))
+    }
+
     fn request_error(&self, what: &str, error: KernelError) -> NfRequestError {
         NfRequestError {
             what: what.to_owned(),

@@ -6,15 +6,15 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use palisade_sys::conntrack::{
-    Conntrack, ConntrackEntry, ConntrackEvent, ConntrackFilter, KernelConntrack,
-    KernelConntrackEvents, TupleProto, tracks_sctp,
+    ConnectionsCreated, Conntrack, ConntrackEntry, ConntrackEvent, ConntrackFilter, ConntrackTuple,
+    KernelConntrack, KernelConntrackEvents, NewConnection, TupleProto, tracks_sctp,
 };
 use palisade_sys::netns::run_in;
 
 use crate::support::{TestNetNs, joined};
 
 /// The kernel starts connection tracking in a namespace with the first rule that needs it.
-fn start_tracking(space: &TestNetNs) {
+pub(crate) fn start_tracking(space: &TestNetNs) {
     run_in(&space.netns, || {
         let rules = "add table inet t; add chain inet t c { type filter hook input priority 0; }; \
                      add rule inet t c ct state new counter";
@@ -140,4 +140,84 @@ fn connections_are_told_when_they_begin_and_end() {
             );
         }
     }
+}
+
+/// A connection from the first of two addresses to the second.
+pub(crate) fn connection(ends: [&str; 2], protocol: u8, ports: [u16; 2]) -> NewConnection {
+    let [source, destination] = ends.map(|end| end.parse().unwrap());
+    NewConnection {
+        original: ConntrackTuple {
+            source,
+            destination,
+            protocol,
+            proto: TupleProto::Ports(ports[0], ports[1]),
+        },
+        mark: 0xffff_0000,
+        timeout: 100,
+        is_answered: true,
+    }
+}
+
+#[test]
+fn connections_are_entered_as_they_are_and_replace_none() {
+    if !need_root() {
+        return;
+    }
+    let space = TestNetNs::new("ctn");
+    start_tracking(&space);
+    let mut conntrack = KernelConntrack::open(&space.netns).unwrap();
+    let families = [["10.9.0.1", "10.9.0.2"], ["fd09::1", "fd09::2"]];
+    let mut connections = Vec::new();
+    for ends in families {
+        for (protocol, is_answered) in [(6, true), (6, false), (17, true), (17, false)] {
+            let port = 80 + u16::from(is_answered);
+            connections.push(NewConnection {
+                is_answered,
+                ..connection(ends, protocol, [40_001, port])
+            });
+        }
+    }
+    let outcome = conntrack.create(&connections).unwrap();
+    let all = ConnectionsCreated {
+        created: 8,
+        ..ConnectionsCreated::default()
+    };
+    assert_eq!(outcome, all);
+    let mut entries = conntrack.entries(&ConntrackFilter::default()).unwrap();
+    entries.sort_by_key(|entry| entry.original);
+    connections.sort_by_key(|connection| connection.original);
+    for (entry, connection) in entries.iter().zip(&connections) {
+        assert_eq!(entry.original, connection.original);
+        assert_eq!(entry.reply, connection.original.mirrored());
+        assert_eq!((entry.mark, entry.zone), (0xffff_0000, 0));
+        // IPS_SEEN_REPLY, IPS_ASSURED and IPS_CONFIRMED.
+        let status = if connection.is_answered { 0xe } else { 0x8 };
+        assert_eq!(entry.status & 0xe, status, "{entry:?}");
+        assert!(
+            entry.timeout.is_some_and(|left| (95..=100).contains(&left)),
+            "{entry:?}"
+        );
+    }
+    assert_eq!(entries.len(), 8);
+
+    // Those that exist stay, those that the kernel refuses are counted, and the others are entered.
+    for connection in &mut connections {
+        connection.mark = 1;
+    }
+    let [mixed, more] = [["10.9.0.1", "fd09::2"], families[1]];
+    connections.insert(3, connection(mixed, 6, [1, 2]));
+    connections.push(connection(more, 6, [40_002, 80]));
+    let outcome = conntrack.create(&connections).unwrap();
+    assert_eq!(
+        (outcome.created, outcome.existing, outcome.refused),
+        (1, 8, 1)
+    );
+    assert!(outcome.first_refusal.is_some());
+    let after = conntrack.entries(&ConntrackFilter::default()).unwrap();
+    assert_eq!(after.len(), 9);
+    assert!(after.iter().all(|entry| entry.mark == 0xffff_0000));
+    assert_eq!(
+        conntrack.create(&[]).unwrap(),
+        ConnectionsCreated::default()
+    );
 }

@@ -6,12 +6,14 @@ mod place;
 mod errors;
 mod fast;
 mod fast_failures;
+mod handed_over;
 mod marks;
 mod midway;
 mod pieces;
 mod revoked;
 mod spoofed;
 mod streams;
+mod switching;
 mod translated;
 
 use palisade_testkit::need_root;

@@ -1,3 +1,4 @@
 //! Tests that measure time: they run after all others, one at a time.
 
+mod conntrack;
 mod grace;
