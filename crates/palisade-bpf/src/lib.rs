@@ -9,10 +9,14 @@
 //!
 //! Never: decides a verdict, or knows a policy.
 
+mod compare;
+mod flow_list;
 mod maps;
 mod object;
 mod support;
 
+pub use compare::{ExpectedConfig, MapComparison, MapDifference};
+pub use flow_list::{FlowTableCounts, FlowTableEnd, FlowTableEntry};
 pub use maps::{
     Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, HeldSlot, MapsError,
     SlotInterface, read_counter,
