@@ -25,8 +25,8 @@ pub(crate) enum FastPathCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct BpfFlowsArgs {
-    /// Only flows of this workload, as namespace/name.
-    #[arg(long, visible_alias = "pod", value_name = "X")]
+    /// Only flows of this workload, as namespace/name; --pod is the same.
+    #[arg(long, alias = "pod", value_name = "X")]
     pub(crate) endpoint: Option<String>,
     /// Only flows of this protocol.
     #[arg(long, value_enum, ignore_case = true)]
