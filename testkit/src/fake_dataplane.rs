@@ -14,9 +14,10 @@ use palisade_tables::{Atomicity, CounterValue, Delta, Phase, Point, Tables};
 use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CountAccount, CounterAccounts, CounterKey, CounterLedger,
     CounterSnapshot, Counters, Dataplane, DriverCondition, DriverError, DriverErrorKind,
-    DriverStatus, InstalledObject, InstalledObjectKind, InstalledPolicy, Interface,
-    InterfaceChange, MasqueradePolicy, PacketReportBatch, PlanPreview, PolicyDriver, StepObserver,
-    StepOutcome, Subscription, TamperEvent,
+    DriverStatus, FastPathCheck, FastPathEndpoint, FastPathFlowFilter, FastPathFlows,
+    FastPathPolicy, FastPathPolicyQuery, FastPathReader, InstalledObject, InstalledObjectKind,
+    InstalledPolicy, Interface, InterfaceChange, MasqueradePolicy, PacketReportBatch, PlanPreview,
+    PolicyDriver, StepObserver, StepOutcome, Subscription, TamperEvent,
 };
 
 /// The name of the driver, and of its part of the counter ledger.
@@ -56,6 +57,7 @@ struct FakeDataplaneState {
     packet_reports: VecDeque<PacketReportBatch>,
     masqueraded: BTreeSet<IpAddr>,
     conditions: Vec<DriverCondition>,
+    fast_path: Option<FakeFastPath>,
     /// The interfaces that it was told of, by index.
     interfaces: BTreeMap<u32, Str>,
     step_observer: Option<StepObserver>,
@@ -130,6 +132,11 @@ impl FakeDataplane {
     /// Sets what the driver says that it cannot do.
     pub fn set_conditions(&self, conditions: Vec<DriverCondition>) {
         self.lock().conditions = conditions;
+    }
+
+    /// Sets what the driver's fast path has; `None` if none runs.
+    pub fn set_fast_path(&self, fast_path: Option<FakeFastPath>) {
+        self.lock().fast_path = fast_path;
     }
 
     /// The interfaces that exist as far as the driver was told, by index.
@@ -390,6 +397,58 @@ impl Dataplane for FakeDataplane {
 
     fn conditions(&self) -> Vec<DriverCondition> {
         self.lock().conditions.clone()
+    }
+
+    fn fast_path_reader(&self) -> Option<Box<dyn FastPathReader + '_>> {
+        let fast_path = self.lock().fast_path.clone()?;
+        Some(Box::new(fast_path))
+    }
+}
+
+/// What the fast path of a [`FakeDataplane`] has.
+#[derive(Clone, Debug, Default)]
+pub struct FakeFastPath {
+    /// Its addresses.
+    pub endpoints: Vec<FastPathEndpoint>,
+    /// Its flows.
+    pub flows: FastPathFlows,
+    /// What it judges by.
+    pub policy: FastPathPolicy,
+    /// What differs.
+    pub check: FastPathCheck,
+}
+
+impl FastPathReader for FakeFastPath {
+    fn endpoints(&self) -> Vec<FastPathEndpoint> {
+        self.endpoints.clone()
+    }
+
+    fn flows(&self, filter: &FastPathFlowFilter) -> Result<FastPathFlows, DriverError> {
+        let mut flows = self.flows.clone();
+        flows.flows.retain(|flow| {
+            let ends = [flow.source.0, flow.destination.0];
+            let addresses = filter.addresses.as_ref();
+            let is_protocol = filter
+                .protocol
+                .is_none_or(|protocol| protocol == flow.protocol);
+            is_protocol
+                && addresses.is_none_or(|wanted| ends.iter().any(|end| wanted.contains(end)))
+        });
+        let count = flows.flows.len();
+        flows.flows.truncate(filter.limit);
+        flows.left_out = (count - flows.flows.len()) as u64;
+        Ok(flows)
+    }
+
+    fn policy(&self, query: &FastPathPolicyQuery) -> Result<FastPathPolicy, DriverError> {
+        let mut policy = self.policy.clone();
+        policy.pairs.truncate(query.limit);
+        policy.left_out = self.policy.pairs.len() - policy.pairs.len();
+        Ok(policy)
+    }
+
+    fn check(&self) -> Result<FastPathCheck, DriverError> {
+        Ok(self.check.clone())
     }
 }
 

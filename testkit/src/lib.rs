@@ -23,7 +23,7 @@ pub mod test_driver;
 
 pub use counted_driver::{CountedDriver, CountedOutcome};
 pub use fake_api_server::{ApiFault, FakeApiServer};
-pub use fake_dataplane::{DataplaneCall, FakeDataplane};
+pub use fake_dataplane::{DataplaneCall, FakeDataplane, FakeFastPath};
 pub use grace::FakeGracePeriod;
 pub use guest::need_guest;
 pub use ring::need_root;

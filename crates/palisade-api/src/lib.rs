@@ -4,6 +4,7 @@
 //! Every output carries `apiVersion`. The types are only extended: an existing field keeps its name and
 //! meaning. Keys are camelCase; values of enumerations are spelled as in Kubernetes' API. This crate does no I/O.
 
+mod bpf;
 mod budget;
 mod cleanup;
 mod cni;
@@ -35,6 +36,11 @@ mod status;
 mod validation;
 mod workload;
 
+pub use bpf::{
+    BpfAddress, BpfAllowance, BpfCheckReport, BpfCounter, BpfDelivery, BpfDifference, BpfEndpoint,
+    BpfEndpointList, BpfFlow, BpfFlowList, BpfFlowQuery, BpfFlowState, BpfJudgement, BpfPair,
+    BpfPart, BpfPolicyList, BpfPolicyQuery,
+};
 pub use budget::{BudgetExcess, BudgetFallback, ElementBudgetReport, RuleCostReport};
 pub use cleanup::{CleanupItem, CleanupKind, CleanupReport};
 pub use cni::deletion_queue as cni_queue;
@@ -159,6 +165,14 @@ pub mod path {
     pub const NAMES: &str = "/v1/names";
     /// `GET`: [`crate::NameDetail`].
     pub const NAME_DETAIL: &str = "/v1/names/{name}";
+    /// `GET`: [`crate::BpfEndpointList`].
+    pub const BPF_ENDPOINTS: &str = "/v1/bpf/endpoints";
+    /// `GET`: [`crate::BpfFlowList`]; query parameters as [`crate::BpfFlowQuery`].
+    pub const BPF_FLOWS: &str = "/v1/bpf/flows";
+    /// `GET`: [`crate::BpfPolicyList`]; query parameters as [`crate::BpfPolicyQuery`].
+    pub const BPF_POLICY: &str = "/v1/bpf/policy";
+    /// `GET`: [`crate::BpfCheckReport`].
+    pub const BPF_CHECK: &str = "/v1/bpf/check";
     /// `GET`: [`crate::ConfigReport`].
     pub const CONFIG: &str = "/v1/config";
     /// `GET`: metrics in the Prometheus text format.

@@ -176,6 +176,22 @@ impl From<Protocol> for ProtocolName {
     }
 }
 
+impl ProtocolName {
+    /// The number of the protocol; `None` of every other one.
+    pub fn number(self) -> Option<u8> {
+        let protocol = match self {
+            ProtocolName::Tcp => Protocol::TCP,
+            ProtocolName::Udp => Protocol::UDP,
+            ProtocolName::Sctp => Protocol::SCTP,
+            ProtocolName::Icmp => Protocol::ICMP,
+            ProtocolName::Icmpv6 => Protocol::ICMPV6,
+            ProtocolName::Other => return None,
+            ProtocolName::Number(number) => Protocol(number),
+        };
+        Some(protocol.0)
+    }
+}
+
 impl Display for ProtocolName {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

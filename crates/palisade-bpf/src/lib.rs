@@ -9,12 +9,14 @@
 //!
 //! Never: decides a verdict, or knows a policy.
 
+mod compare;
 mod flow_table;
 mod maps;
 mod object;
 mod support;
 
-pub use flow_table::{FlowEnd, FlowTable, OwnedFlow};
+pub use compare::{ExpectedConfig, MapComparison, MapDifference};
+pub use flow_table::{FlowTable, FlowTableCounts, FlowTableEnd, FlowTableEntry};
 pub use maps::{
     Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, HeldSlot, MapsError,
     SlotInterface, read_counter,

@@ -18,27 +18,27 @@ use crate::object::LoadedObject;
 const WORD_ALLOWED: u32 = 1 << 31;
 const WORD_DENIED: u32 = 1 << 30;
 /// Of a slot: both hooks of its interface are attached.
-const SLOT_ARMED: u64 = 1 << 16;
+pub(crate) const SLOT_ARMED: u64 = 1 << 16;
 /// The bits of a class in a value of `classes`.
 const CLASS_BITS: u32 = 20;
 
 /// Words of `config`.
 pub(crate) const CONFIG_STATE: usize = 0;
-const CONFIG_EPOCH: usize = 1;
-const CONFIG_PROOF_BIT: usize = 2;
-const CONFIG_BUCKET_MASK: usize = 3;
+pub(crate) const CONFIG_EPOCH: usize = 1;
+pub(crate) const CONFIG_PROOF_BIT: usize = 2;
+pub(crate) const CONFIG_BUCKET_MASK: usize = 3;
 const CONFIG_SEED: usize = 4;
 
 /// The words of eight bytes of a slot, a descriptor and a bucket.
-const SLOT_WORDS: usize = 5;
-const DESCRIPTOR_WORDS: usize = 8;
+pub(crate) const SLOT_WORDS: usize = 5;
+pub(crate) const DESCRIPTOR_WORDS: usize = 8;
 pub(crate) const BUCKET_WORDS: usize = 72;
 
 /// The ways of a bucket: how many, where they begin, their words, and which word has the flags.
 pub(crate) const WAYS: usize = 8;
 pub(crate) const FIRST_WAY: usize = 8;
 pub(crate) const WAY_WORDS: usize = 8;
-const FLAGS_WORD: usize = 7;
+pub(crate) const FLAGS_WORD: usize = 7;
 /// Of the flags of a flow: the stack delivers it.
 pub(crate) const FLOW_VIA_STACK: u64 = 1 << 1;
 
@@ -109,13 +109,13 @@ pub struct Epoch {
 /// The fast path in the kernel: its programs, and its maps.
 #[derive(Debug)]
 pub struct FastPathMaps {
-    loaded: LoadedObject,
-    config: MapView,
-    slots: MapView,
-    sets: MapView,
-    descriptors: MapView,
-    ranges: MapView,
-    flows: MapView,
+    pub(crate) loaded: LoadedObject,
+    pub(crate) config: MapView,
+    pub(crate) slots: MapView,
+    pub(crate) sets: MapView,
+    pub(crate) descriptors: MapView,
+    pub(crate) ranges: MapView,
+    pub(crate) flows: MapView,
 }
 
 impl FastPathMaps {
@@ -161,9 +161,14 @@ impl FastPathMaps {
     /// Sets what does not change while programs run: the bit of the packet mark that says that a packet was proven, and the
     /// secret of the hashes of flows.
     pub fn configure(&self, proof_bit: u32, seed: u64) {
+        store(&self.config, CONFIG_SEED, seed);
+        self.configure_again(proof_bit);
+    }
+
+    /// The same for maps with flows, whose secret stays.
+    pub fn configure_again(&self, proof_bit: u32) {
         let buckets = self.flows.words().len() / BUCKET_WORDS;
         store(&self.config, CONFIG_PROOF_BIT, proof_bit.into());
-        store(&self.config, CONFIG_SEED, seed);
         store(
             &self.config,
             CONFIG_BUCKET_MASK,
@@ -228,14 +233,9 @@ impl FastPathMaps {
                     identity,
                     classes: values,
                 } => {
-                    let key = [set.to_ne_bytes(), identity.0.to_ne_bytes()].concat();
+                    let (key, value) = class_row(*set, identity.0, values.unwrap_or_default());
                     match values {
-                        Some([first, second]) => {
-                            let echo = echo((*set).into(), identity.0.into());
-                            let echo = u64::from(echo >> (2 * CLASS_BITS - 32)) << (2 * CLASS_BITS);
-                            let value = u64::from(*first) | u64::from(*second) << CLASS_BITS;
-                            classes.add(&key, value | echo);
-                        }
+                        Some(_) => classes.add(&key, value),
                         None => classes.delete(&key),
                     }
                 }
@@ -256,11 +256,8 @@ impl FastPathMaps {
             let [first, second] = row.sets.map(|sets| sets[side]);
             store(&self.slots, at + 3 + side, pair(first, second));
         }
-        let [first, second] = address_words(row.address);
-        let key = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
         let incarnation = load(&self.slots, at + 1) & 0xffff;
-        let value =
-            u64::from(row.number) | incarnation << 16 | u64::from(echo(first, second)) << 32;
+        let (key, value) = endpoint_row(row.address, row.number, incarnation);
         let endpoints = find(&self.loaded, "endpoints")?;
         Ok(endpoints.update(&key, &value.to_ne_bytes(), UpdateMode::Any)?)
     }
@@ -305,28 +302,19 @@ impl FastPathMaps {
     }
 
     fn add_class(&self, number: u32, content: &ClassWords, first_range: u32, ports: &mut HashRows) {
-        let mut words = [0_u32; 2 * DESCRIPTOR_WORDS];
-        let mut next_range = first_range;
-        for (at, (protocol, rows)) in FastProtocol::ALL.into_iter().zip(content).enumerate() {
-            words[at] = encode(rows.default);
-            words[5 + at] = next_range;
-            for row in rows.singles() {
-                words[4] |= 1 << at;
-                let (key, echo) = port_key(number, protocol, row.ports.first);
-                ports.add(&key, u64::from(encode(row.word)) | echo << 32);
-            }
-            for row in rows.ranges() {
-                let (first, last) = (u32::from(row.ports.first), u32::from(row.ports.last));
-                let range = pair(first | last << 16, encode(row.word));
-                store(&self.ranges, next_range as usize, range);
-                next_range += 1;
-                words[9 + at] += 1;
-            }
+        let rows = ClassRows::new(number, content, first_range);
+        for (key, value) in &rows.ports {
+            ports.add(key, *value);
         }
-        for (at, words) in words.chunks(2).enumerate() {
-            let [low, high] = [words.first(), words.last()].map(|word| word.copied().unwrap_or(0));
-            let place = number as usize * DESCRIPTOR_WORDS + at;
-            store(&self.descriptors, place, pair(low, high));
+        for (at, range) in &rows.ranges {
+            store(&self.ranges, *at as usize, *range);
+        }
+        for (at, word) in rows.descriptor.into_iter().enumerate() {
+            store(
+                &self.descriptors,
+                number as usize * DESCRIPTOR_WORDS + at,
+                word,
+            );
         }
     }
 
@@ -444,6 +432,65 @@ pub fn read_counter(counters: &BpfMap, number: CounterId) -> Result<CounterValue
     Ok(count)
 }
 
+/// A class as the maps have it.
+pub(crate) struct ClassRows {
+    /// Its element of `descriptors`.
+    pub(crate) descriptor: [u64; DESCRIPTOR_WORDS],
+    /// Its elements of `ports`.
+    pub(crate) ports: Vec<(Vec<u8>, u64)>,
+    /// Its elements of `ranges`, by their numbers.
+    pub(crate) ranges: Vec<(u32, u64)>,
+}
+
+impl ClassRows {
+    pub(crate) fn new(number: u32, content: &ClassWords, first_range: u32) -> Self {
+        let mut words = [0_u32; 2 * DESCRIPTOR_WORDS];
+        let mut next_range = first_range;
+        let (mut ports, mut ranges) = (Vec::new(), Vec::new());
+        for (at, (protocol, rows)) in FastProtocol::ALL.into_iter().zip(content).enumerate() {
+            words[at] = encode(rows.default);
+            words[5 + at] = next_range;
+            for row in rows.singles() {
+                words[4] |= 1 << at;
+                let (key, echo) = port_key(number, protocol, row.ports.first);
+                ports.push((key, u64::from(encode(row.word)) | echo << 32));
+            }
+            for row in rows.ranges() {
+                let (first, last) = (u32::from(row.ports.first), u32::from(row.ports.last));
+                ranges.push((next_range, pair(first | last << 16, encode(row.word))));
+                next_range += 1;
+                words[9 + at] += 1;
+            }
+        }
+        ClassRows {
+            descriptor: std::array::from_fn(|at| pair(words[2 * at], words[2 * at + 1])),
+            ports,
+            ranges,
+        }
+    }
+}
+
+/// The key and the value of a row of a set and an identity, with a class for each half.
+pub(crate) fn class_row(set: u32, identity: u32, [first, second]: [u32; 2]) -> ([u8; 8], u64) {
+    let echo = echo(set.into(), identity.into());
+    let echo = u64::from(echo >> (2 * CLASS_BITS - 32)) << (2 * CLASS_BITS);
+    let value = u64::from(first) | u64::from(second) << CLASS_BITS;
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&set.to_ne_bytes());
+    key[4..].copy_from_slice(&identity.to_ne_bytes());
+    (key, value | echo)
+}
+
+/// The key and the value of the row of an address.
+pub(crate) fn endpoint_row(address: IpAddr, number: u16, incarnation: u64) -> ([u8; 16], u64) {
+    let [first, second] = address_words(address);
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&first.to_ne_bytes());
+    key[8..].copy_from_slice(&second.to_ne_bytes());
+    let value = u64::from(number) | incarnation << 16 | u64::from(echo(first, second)) << 32;
+    (key, value)
+}
+
 /// Changes of a hash, to be written in one call.
 #[derive(Default)]
 struct HashRows {
@@ -494,7 +541,10 @@ pub(crate) fn clear_flows(flows: &MapView) {
     }
 }
 
-fn find<'a>(loaded: &'a LoadedObject, name: &'static str) -> Result<&'a BpfMap, MapsError> {
+pub(crate) fn find<'a>(
+    loaded: &'a LoadedObject,
+    name: &'static str,
+) -> Result<&'a BpfMap, MapsError> {
     loaded.map(name).ok_or(MapsError::Missing(name))
 }
 
@@ -509,7 +559,7 @@ pub(crate) fn load(view: &MapView, word: usize) -> u64 {
     word.map_or(0, |word| word.load(Ordering::Acquire))
 }
 
-fn pair(low: u32, high: u32) -> u64 {
+pub(crate) fn pair(low: u32, high: u32) -> u64 {
     let [first, second] = [low, high].map(u64::from);
     first | second << 32
 }
@@ -523,7 +573,7 @@ fn encode(word: Word) -> u32 {
 }
 
 /// The key of a port of a class, and its echo.
-fn port_key(class: u32, protocol: FastProtocol, port: u16) -> (Vec<u8>, u64) {
+pub(crate) fn port_key(class: u32, protocol: FastProtocol, port: u16) -> (Vec<u8>, u64) {
     let number = u16::from(protocol.protocol().0);
     let mut key = class.to_ne_bytes().to_vec();
     key.extend([port.to_ne_bytes(), number.to_ne_bytes()].concat());

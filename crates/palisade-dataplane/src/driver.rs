@@ -23,6 +23,7 @@ use palisade_tables::{Atomicity, Delta, DnsRules, Phase, Point, Tables};
 
 use crate::counter_ledger::CounterLedger;
 use crate::error::DriverError;
+use crate::fast_path_view::FastPathReader;
 use crate::flow_event::FlowEventBatch;
 use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
@@ -199,6 +200,11 @@ pub trait Dataplane: PolicyDriver {
         None
     }
 
+    /// Reads what the driver's fast path has; `None` if none runs.
+    fn fast_path_reader(&self) -> Option<Box<dyn FastPathReader + '_>> {
+        None
+    }
+
     /// Translation of addresses, if the driver has it.
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {
         None
@@ -314,6 +320,21 @@ pub struct FastPathFigures {
     pub flows_via_stack: u64,
     /// Live flows that had to make room.
     pub evictions: u64,
+    /// Interfaces of workloads that cannot have its programs.
+    pub refused_interfaces: usize,
+    /// What its maps have no room for.
+    pub shortage: FastPathShortage,
+}
+
+/// What the maps of a fast path have no room for, and what nftables delivers therefore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastPathShortage {
+    /// Addresses of workloads.
+    pub addresses: usize,
+    /// Policy sets.
+    pub sets: usize,
+    /// Classes.
+    pub classes: usize,
 }
 
 /// What became of the flows of a fast path that was removed.

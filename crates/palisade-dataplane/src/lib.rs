@@ -17,6 +17,7 @@ mod counter_ledger;
 pub mod driver;
 pub mod ebpf;
 mod error;
+mod fast_path_view;
 mod flow_event;
 pub mod nftables;
 mod packet_report;
@@ -26,11 +27,16 @@ pub use counter_journal::{CounterJournal, JournalError};
 pub use counter_ledger::{CounterLedger, LedgerPart};
 pub use driver::{
     AddressTranslation, ApplyOutcome, Dataplane, DnsRuleStore, DriverCondition, DriverStatus,
-    FastPathFigures, FlowHandOver, InstalledObject, InstalledObjectKind, InstalledPolicy,
-    Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver, StepObserver,
-    StepOutcome, TamperEvent,
+    FastPathFigures, FastPathShortage, FlowHandOver, InstalledObject, InstalledObjectKind,
+    InstalledPolicy, Interface, InterfaceChange, MasqueradePolicy, PlanPreview, PolicyDriver,
+    StepObserver, StepOutcome, TamperEvent,
 };
 pub use error::{DriverError, DriverErrorKind};
+pub use fast_path_view::{
+    FastPathCheck, FastPathCounter, FastPathDifference, FastPathEnd, FastPathEndpoint,
+    FastPathFlow, FastPathFlowFilter, FastPathFlows, FastPathObstacle, FastPathPair, FastPathPart,
+    FastPathPolicy, FastPathPolicyQuery, FastPathProven, FastPathReader,
+};
 pub use flow_event::{FlowEvent, FlowEventBatch, FlowPhase, FlowSnapshot, OpenFlowKey};
 pub use packet_report::{PacketReport, PacketReportBatch};
 pub use palisade_layout::{

@@ -273,6 +273,23 @@ impl ClassTable {
         counters.map(|(number, counter)| (*number, &counter.accounts[..]))
     }
 
+    /// Adds what writes all counters and classes that the maps have.
+    pub(crate) fn list(&self, writes: &mut Vec<MapWrite>) {
+        for (number, counter) in &self.counters {
+            writes.push(MapWrite::Counter {
+                number: *number,
+                accounts: counter.accounts.clone(),
+            });
+        }
+        for (number, class) in &self.by_number {
+            writes.push(MapWrite::Class {
+                number: *number,
+                content: class.content.clone(),
+                first_range: class.first_range,
+            });
+        }
+    }
+
     pub(crate) fn content(&self, number: u32) -> Option<&ClassWords> {
         self.by_number.get(&number).map(|class| &*class.content)
     }

@@ -20,12 +20,14 @@ mod class;
 mod classes;
 mod map_write;
 mod projection;
+mod proven;
 mod room;
 mod spans;
 
 pub use class::{ClassWords, CounterId, FastProtocol, MAX_RANGES, PortRow, ProtocolWords, Word};
 pub use map_write::{MapWrite, SlotRow};
-pub use projection::Projection;
+pub use projection::{EndJudgement, Projection};
+pub use proven::{ProvenPorts, proven_ports};
 pub use room::{Room, Shortage};
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The projection: what the maps hold of the decision tables, and what a change of the tables writes.
 
+mod listing;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -13,6 +15,7 @@ use crate::classes::ClassTable;
 use crate::map_write::{MapWrite, SlotRow};
 use crate::room::{Room, Shortage};
 use crate::spans::FreeNumbers;
+pub use listing::EndJudgement;
 
 /// The policy sets of the directions of an address, egress and ingress.
 type PointSets = [Option<PolicySetId>; 2];
@@ -656,15 +659,7 @@ impl Projection {
         protocol: FastProtocol,
         port: u16,
     ) -> Word {
-        let Some((id, set)) = set.and_then(|set| Some((set, self.sets.get(&set)?))) else {
-            return Word::Pass;
-        };
-        let row = self
-            .rows
-            .get(&(id, identity))
-            .and_then(|row| row[self.half]);
-        let class = row.unwrap_or(set.defaults[self.half]);
-        let content = self.classes.content(class).filter(|_| set.number != 0);
+        let content = self.judgement(set, identity).content;
         content.map_or(Word::Pass, |content| content[protocol as usize].word(port))
     }
 }

@@ -9,7 +9,7 @@ use core::net::IpAddr;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::lowered::ModelWorld;
 use palisade_generators::{Dice, cases, seeded_cases};
-use palisade_model::{Direction, L4, Str, Update};
+use palisade_model::{Direction, L4, PortRange, Str, Update};
 use palisade_tables::{DirectionVerdict, Packet, Tables, Verdict};
 
 use super::*;
@@ -26,7 +26,7 @@ const ROOM: Room = Room {
 };
 
 /// Maps as the writes leave them, read as the programs read them. It shares no code with the projection.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Maps {
     half: usize,
     slots: BTreeMap<u16, SlotRow>,
@@ -352,6 +352,7 @@ fn the_maps_say_what_the_tables_say_and_change_at_once() {
                 }
             }
             maps.half = projection.half();
+            assert_eq!(listed(&projection), without_empty(&maps), "{about}");
             let here: Vec<Trial> = trials
                 .into_iter()
                 .filter(|trial| {
@@ -377,6 +378,83 @@ fn the_maps_say_what_the_tables_say_and_change_at_once() {
     let [proven, other] = counts;
     assert!(proven > 100 && other > 100, "{proven} proven, {other} not");
     assert!(writes_seen > 100, "{writes_seen} writes");
+}
+
+/// The maps of a listing.
+fn listed(projection: &Projection) -> Maps {
+    let mut maps = Maps {
+        half: projection.half(),
+        ..Maps::default()
+    };
+    for write in projection.listing() {
+        maps.apply(&write);
+    }
+    without_empty(&maps)
+}
+
+/// The maps without sets that pass everything: those that are free have such a row still.
+fn without_empty(maps: &Maps) -> Maps {
+    let mut maps = maps.clone();
+    maps.defaults.retain(|_, classes| *classes != [0; 2]);
+    maps
+}
+
+#[test]
+fn what_is_proven_is_what_both_ends_allow() {
+    let mut proven_count = 0;
+    for (seed, case) in seeded_cases(1, cases(60)) {
+        let mut dice = Dice::new(seed, case);
+        let mut draw = || {
+            let mut rows: Vec<PortRow> = Vec::new();
+            let mut next = 0_u32;
+            while rows.len() < 6 {
+                let first = next + dice.below(3) as u32 * 9_000;
+                let last = first + [0, 1, 12_000][dice.below(3)];
+                let last = if dice.below(8) == 0 { 65_535 } else { last };
+                let Ok(last) = u16::try_from(last) else {
+                    break;
+                };
+                let word = draw_word(&mut dice);
+                let first = first as u16;
+                rows.push(PortRow {
+                    ports: PortRange { first, last },
+                    word,
+                });
+                next = u32::from(last) + 1;
+                if next > 65_535 {
+                    break;
+                }
+            }
+            ProtocolWords {
+                default: draw_word(&mut dice),
+                rows,
+            }
+        };
+        let ends = [draw(), draw()];
+        let proven = proven_ports(&ends[0], &ends[1]);
+        proven_count += proven.len();
+        for port in 0..=u16::MAX {
+            let words = [ends[0].word(port), ends[1].word(port)];
+            let expected = match words {
+                [Word::Allow(egress), Word::Allow(ingress)] => Some([egress, ingress]),
+                _ => None,
+            };
+            let mut found = proven.iter().filter(|row| row.ports.contains(port));
+            let row = found.next();
+            assert_eq!(row.map(|row| row.counters), expected, "{ends:?} {port}");
+            assert_eq!(found.next(), None, "{ends:?} {port}");
+        }
+    }
+    assert!(proven_count > 60, "{proven_count}");
+}
+
+fn draw_word(dice: &mut Dice) -> Word {
+    let counter = CounterId(dice.below(2) as u32);
+    match dice.below(4) {
+        0 => Word::Pass,
+        1 => Word::Deny(counter),
+        _ => Word::Allow(counter),
+    }
 }
 
 /// Without policy nothing stays in the maps, after as many updates as it takes both halves.

@@ -4,6 +4,7 @@
 //!
 //! Never: changes anything, or waits; what has to be read from the kernel is read before and passed in.
 
+pub mod bpf;
 mod budget;
 pub mod endpoints;
 pub mod explain;

@@ -1,5 +1,6 @@
 //! The command line: definitions and help texts. The commands are implemented in [`crate::command`].
 
+mod bpf;
 mod convert;
 mod flows;
 mod preview;
@@ -8,6 +9,7 @@ mod ui;
 pub(crate) use crate::connection_args::ScopeArgs;
 use crate::connection_args::{AgentActionArgs, HostPathArgs, HostToEndpoint, PacketArgs};
 use crate::exit::ExitStatus;
+pub(crate) use bpf::{BpfFlowsArgs, BpfPolicyArgs, FastPathCommand};
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -113,6 +115,12 @@ pub(crate) enum Command {
     /// addresses with their domain names, port, verdict, and the rules that decided. The last seen come first. Needs
     /// flows: on in the agent's configuration.
     Flows(FlowsArgs),
+    /// Show what the fast path in eBPF has, and check that the kernel has what it should.
+    ///
+    /// Needs dataplane: ebpf in the agent's configuration. Where the fast path does not run, each command says why, and the
+    /// exit code is 1.
+    #[command(subcommand)]
+    Bpf(FastPathCommand),
     /// Show every parameter of the running agent, and the origin of its value.
     ///
     /// If a parameter cannot change while the agent runs, a new value in the file is shown as pending: it

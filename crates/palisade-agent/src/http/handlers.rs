@@ -107,7 +107,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathPar
 }
 
 /// The query parameters.
-pub(super) struct QueryParameters<T>(T);
+pub(super) struct QueryParameters<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParameters<T> {
     type Rejection = Response;
@@ -119,7 +119,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParameter
     }
 }
 
-async fn respond_read<T: Serialize + Send + 'static>(
+pub(super) async fn respond_read<T: Serialize + Send + 'static>(
     core: &CoreHandle,
     request: impl FnOnce(&mut Core) -> Result<T, (StatusCode, ApiError)> + Send + 'static,
 ) -> Response {

@@ -6,6 +6,7 @@
 //! render the responses, and all errors have one format.
 
 pub mod admission;
+mod fast_path;
 mod flow_preview;
 mod handlers;
 mod policy_manifest;
@@ -88,6 +89,8 @@ macro_rules! operations {
         /// Every operation with its handler.
         fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             use OperationInput::{Body, Nothing, Query};
+            use fast_path::*;
+            use handlers::*;
             use OperationOutput::{Json, Lines, Object, Text};
             vec![$((
                 Operation {
@@ -99,7 +102,7 @@ macro_rules! operations {
                     input: $input,
                     output: $output,
                 },
-                $method(handlers::$handler),
+                $method($handler),
             )),*]
         }
     };
@@ -149,6 +152,14 @@ operations! {
         "The addresses that DNS answers gave for names.";
     get NAME_DETAIL Read "getName" (NAME) -> Json("NameDetail"), name:
         "The addresses of one name, and the rules that concern it.";
+    get BPF_ENDPOINTS Read "listBpfEndpoints" (Nothing) -> Json("BpfEndpointList"), bpf_endpoints:
+        "The addresses of workloads as the fast path in eBPF knows them; 409 if it does not run.";
+    get BPF_FLOWS Read "listBpfFlows" (Query("BpfFlowQuery")) -> Json("BpfFlowList"), bpf_flows:
+        "The flows in the table of the fast path; 409 if it does not run.";
+    get BPF_POLICY Read "listBpfPolicy" (Query("BpfPolicyQuery")) -> Json("BpfPolicyList"), bpf_policy:
+        "What the fast path delivers between workloads, and by which rules; 409 if it does not run.";
+    get BPF_CHECK Read "checkBpf" (Nothing) -> Json("BpfCheck"), bpf_check:
+        "What of the fast path in the kernel is not as it should be; 409 if it does not run.";
     get CONFIG Read "getConfig" (Nothing) -> Json("ConfigReport"), config:
         "Every parameter, with the source of its value.";
     post WORKLOADS Change "addWorkload" (Body("WorkloadAdd")) -> Json("WorkloadAdded"), add_workload:

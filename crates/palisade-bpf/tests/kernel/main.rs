@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod compare;
 mod differential;
 mod fast_path;
 mod rows;

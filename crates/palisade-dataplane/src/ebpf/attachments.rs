@@ -13,6 +13,7 @@ use palisade_sys::netns::{NetNs, NetNsError, run_in};
 
 use super::error::FastPathError;
 use super::pins::PinFolders;
+use crate::fast_path_view::{FastPathCheck, FastPathDifference, FastPathPart};
 
 /// An interface with both programs.
 #[derive(Debug)]
@@ -218,6 +219,75 @@ impl Attachments {
             }
         }
         Ok(detached)
+    }
+
+    /// Why an interface cannot have programs, if it was refused.
+    pub(super) fn refusal_of(&self, index: u32) -> Option<&str> {
+        self.refused.get(&index).map(|(_, reason)| reason.as_str())
+    }
+
+    /// Compares the programs at each interface, and the pins of their links, with those that should be there.
+    pub(super) fn compare(
+        &self,
+        pins: &PinFolders,
+        maps: &FastPathMaps,
+        name: impl Fn(u32) -> String,
+        check: &mut FastPathCheck,
+    ) -> Result<(), FastPathError> {
+        let mut differ = |part, object, [expected, found]: [String; 2]| {
+            check.differences.push(FastPathDifference {
+                part,
+                object,
+                address: None,
+                expected,
+                found,
+            });
+        };
+        for index in self.attached.keys() {
+            check.interfaces += 1;
+            for (point, text) in [
+                (AttachPoint::Ingress, "ingress"),
+                (AttachPoint::Egress, "egress"),
+            ] {
+                let expected = program(maps, point)?;
+                let wanted = format!("program {} ({})", expected.id()?, expected.name());
+                let object = format!("{}, {text}", name(*index));
+                let found = self.run(|| attached_programs(*index, point))?;
+                let found = match found {
+                    Ok(found) => found,
+                    Err(error) => {
+                        differ(FastPathPart::Program, object, [wanted, error.to_string()]);
+                        continue;
+                    }
+                };
+                let programs: Vec<u32> = found.iter().map(|found| found.program).collect();
+                if programs != [expected.id()?] {
+                    let found = format!("programs {programs:?}");
+                    differ(FastPathPart::Program, object, [wanted, found]);
+                }
+                check.pins += 1;
+                let path = pins.link(*index, point);
+                let pinned = BpfLink::open_pinned(&path).and_then(|link| link.id());
+                let links: Vec<u32> = found.iter().map(|found| found.link).collect();
+                let problem = match pinned {
+                    Ok(link) if links.contains(&link) => continue,
+                    Ok(link) => format!("link {link}, which is not attached"),
+                    Err(error) => error.to_string(),
+                };
+                let wanted = format!("the link of {}, {text}", name(*index));
+                let values = [wanted, problem];
+                differ(FastPathPart::Link, path.display().to_string(), values);
+            }
+        }
+        for index in pins.linked_interfaces()? {
+            if !self.attached.contains_key(&index) {
+                let path = pins.link(index, AttachPoint::Ingress);
+                let values = ["nothing", "the link of an interface without programs"];
+                let values = values.map(str::to_owned);
+                differ(FastPathPart::Pin, path.display().to_string(), values);
+            }
+        }
+        Ok(())
     }
 
     /// Why an interface cannot have programs; `None` if it can.

@@ -5,6 +5,8 @@
 //!
 //! Never: drops what it did not deliver before.
 
+mod inspection;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use std::net::IpAddr;
@@ -32,10 +34,14 @@ use super::hand_over::hand_over_flows;
 use super::pins::PinFolders;
 use super::stack_flows::record_stack_flows;
 use crate::counter_ledger::LedgerPart;
-use crate::driver::{FastPathFigures, FlowHandOver};
+use crate::driver::{FastPathFigures, FastPathShortage, FlowHandOver};
+pub(super) use inspection::FastPathInspector;
 
 /// The maps that outlive agents.
 const SHARED_MAPS: [&str; 2] = ["config", "flows"];
+
+/// The maps of a start that are pinned.
+const SET_MAPS: [&str; 3] = ["endpoints", "slots", "counters"];
 
 /// The interfaces of this namespace, by name.
 pub(super) type InterfaceIndexes = BTreeMap<Str, u32>;
@@ -49,6 +55,8 @@ pub(super) struct FastPath {
     pins: PinFolders,
     /// The number of this start.
     set: u32,
+    /// The bit of the packet mark that says that a packet was proven.
+    proof_bit: u32,
     grace: KernelGracePeriod,
     netns: NetNs,
     links: KernelLinks,
@@ -83,6 +91,7 @@ impl FastPath {
             attachments: Attachments::new(netns),
             pins,
             set,
+            proof_bit,
             grace: KernelGracePeriod::new()?,
             netns: netns.clone(),
             links: KernelLinks::open(netns)?,
@@ -179,7 +188,7 @@ impl FastPath {
 
     fn pin_set(&self) -> Result<(), FastPathError> {
         let folder = self.pins.create_set(self.set)?;
-        for name in ["endpoints", "slots", "counters"] {
+        for name in SET_MAPS {
             let map = self.maps.loaded().map(name);
             map.ok_or(FastPathError::Missing(name))?
                 .pin(&folder.join(name))?;
@@ -442,12 +451,19 @@ impl FastPath {
             evictions,
         } = self.maps.flow_counts();
         let slots = self.projection.slots();
+        let shortage = self.projection.shortage();
         FastPathFigures {
             addresses: slots.filter(|slot| self.maps.is_armed(slot.number)).count(),
             rows: self.projection.row_count(),
             flows: owned,
             flows_via_stack: via_stack,
             evictions,
+            refused_interfaces: self.attachments.refused().count(),
+            shortage: FastPathShortage {
+                addresses: shortage.slots,
+                sets: shortage.sets,
+                classes: shortage.classes,
+            },
         }
     }
 
@@ -527,6 +543,7 @@ fn load(pins: &PinFolders, proof_bit: u32) -> Result<FastPathMaps, FastPathError
     })?;
     let maps = FastPathMaps::new(loaded)?;
     if has_both {
+        maps.configure_again(proof_bit);
         return Ok(maps);
     }
     let seed = u64::from(random_u32()?) << 32 | u64::from(random_u32()?);

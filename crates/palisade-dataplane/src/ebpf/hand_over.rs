@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use palisade_bpf::{BpfObject, FastPathState, FlowEnd, FlowTable, FormerSlots, OwnedFlow};
+use palisade_bpf::{
+    BpfObject, FastPathState, FlowTable, FlowTableEnd, FlowTableEntry, FormerSlots,
+};
 use palisade_sys::bpf::BpfMap;
 use palisade_sys::conntrack::{
     ConnectionsCreated, ConntrackTuple, KernelConntrack, NewConnection, TupleProto,
@@ -97,7 +99,7 @@ fn create_entries(
         return Ok(FlowHandOver::default());
     }
     let owners = slot_owners(pins)?;
-    let is_current = |end: FlowEnd| {
+    let is_current = |end: FlowTableEnd| {
         let owner = owners.as_ref().map(|owners| owners.get(&end.address));
         // Without slots nothing is known of them. What has an entry is judged all the same.
         owner.is_none_or(|owner| owner == Some(&(end.slot, end.incarnation)))
@@ -144,11 +146,11 @@ fn slot_owners(pins: &PinFolders) -> Result<Option<SlotOwners>, FastPathError> {
 }
 
 /// The connection that a flow is; `None` of one that is not handed over.
-fn connection_of(flow: &OwnedFlow, mark: u32) -> Option<NewConnection> {
+fn connection_of(flow: &FlowTableEntry, mark: u32) -> Option<NewConnection> {
     if flow.is_closing || ![TCP, UDP].contains(&flow.protocol) {
         return None;
     }
-    let seconds = flow.remaining.as_secs().max(1);
+    let seconds = flow.remaining().as_secs().max(1);
     Some(NewConnection {
         original: ConntrackTuple {
             source: flow.source.address,
@@ -166,20 +168,23 @@ fn connection_of(flow: &OwnedFlow, mark: u32) -> Option<NewConnection> {
 mod tests {
     use super::*;
 
-    fn flow(protocol: u8, is_closing: bool, remaining: Duration) -> OwnedFlow {
-        let end = |last: u8, port| FlowEnd {
+    fn flow(protocol: u8, is_closing: bool, remaining: Duration) -> FlowTableEntry {
+        let end = |last: u8, port| FlowTableEnd {
             address: IpAddr::from([10, 0, 0, last]),
             port,
             slot: last.into(),
             incarnation: 1,
         };
-        OwnedFlow {
+        FlowTableEntry {
+            age: Duration::ZERO,
+            lifetime: remaining,
+            protocol,
             source: end(9, 40_000),
             destination: end(2, 80),
-            protocol,
-            is_answered: true,
+            is_via_stack: false,
             is_closing,
-            remaining,
+            is_answered: true,
+            generation: 1,
         }
     }
 

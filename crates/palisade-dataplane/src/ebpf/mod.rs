@@ -37,11 +37,12 @@ use crate::driver::{
     Interface, InterfaceChange, PlanPreview, PolicyDriver, StepObserver, TamperEvent,
 };
 use crate::error::{DriverError, DriverErrorKind};
+use crate::fast_path_view::FastPathReader;
 use crate::flow_event::FlowEventBatch;
 use crate::nftables::{Config, NftDataplane};
 use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
-use fast_path::{FastPath, InterfaceIndexes};
+use fast_path::{FastPath, FastPathInspector, InterfaceIndexes};
 pub use pins::PIN_ROOT;
 use pins::PinFolders;
 
@@ -474,6 +475,14 @@ impl Dataplane for EbpfDataplane {
 
     fn take_hand_over(&mut self) -> Option<FlowHandOver> {
         self.hand_over.take()
+    }
+
+    fn fast_path_reader(&self) -> Option<Box<dyn FastPathReader + '_>> {
+        let fast = self.fast.as_deref()?;
+        Some(Box::new(FastPathInspector {
+            fast,
+            interfaces: &self.interfaces,
+        }))
     }
 
     fn address_translation(&mut self) -> Option<&mut dyn AddressTranslation> {

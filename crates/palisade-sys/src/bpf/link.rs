@@ -88,6 +88,14 @@ impl BpfLink {
         })
     }
 
+    /// The kernel's number of it.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn id(&self) -> Result<u32, BpfError> {
+        super::object_id(&self.fd, "reading the number of the link of", &self.name)
+    }
+
     /// Pins the link: the program stays attached as long as the pin and the interface exist.
     ///
     /// # Errors

@@ -196,6 +196,14 @@ impl BpfMap {
         self.shape
     }
 
+    /// The kernel's number of it.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn id(&self) -> Result<u32, BpfError> {
+        super::object_id(&self.fd, "reading the number of BPF map", &self.name)
+    }
+
     /// Its descriptor, for programs that use it.
     #[must_use]
     pub fn descriptor(&self) -> &OwnedFd {

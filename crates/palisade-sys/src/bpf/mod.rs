@@ -17,8 +17,12 @@ pub use map::{BpfMap, BpfMapElement, MapFlags, MapKind, MapShape, MapView, Updat
 pub use pin::is_bpf_file_system;
 pub use program::{BpfProgram, Btf, DebugRecords, LoadError, ProgramSource, TestRun};
 
+use std::os::fd::OwnedFd;
+
 use nix::errno::Errno;
 use thiserror::Error;
+
+use syscall::{BpfCommand as _, GetObjectInfo, raw};
 
 /// An operation on a BPF object failed.
 #[derive(Debug, Error)]
@@ -78,4 +82,16 @@ fn refused(operation: &'static str, object: &str) -> impl Fn(Errno) -> BpfError 
         object: object.to_owned(),
         source,
     }
+}
+
+/// The kernel's number of an object: the second word of what it says of each kind.
+fn object_id(fd: &OwnedFd, operation: &'static str, name: &str) -> Result<u32, BpfError> {
+    let mut info = [0_u32; 2];
+    let mut argument = GetObjectInfo {
+        object: raw(fd),
+        info_size: size_of_val(&info) as u32,
+        info: info.as_mut_ptr().expose_provenance() as u64,
+    };
+    argument.call().map_err(refused(operation, name))?;
+    Ok(info[1])
 }

@@ -9,8 +9,7 @@ use nix::errno::Errno;
 use thiserror::Error;
 
 use super::syscall::{
-    BpfCommand as _, GetObjectInfo, LoadBtf, LoadProgram, TestRunProgram, address, address_mut,
-    object_name, raw,
+    BpfCommand as _, LoadBtf, LoadProgram, TestRunProgram, address, address_mut, object_name, raw,
 };
 use super::{BpfError, pin, refused};
 
@@ -175,15 +174,7 @@ impl BpfProgram {
     /// # Errors
     /// If the kernel refuses.
     pub fn id(&self) -> Result<u32, BpfError> {
-        let mut info = [0_u32; 2];
-        let mut argument = GetObjectInfo {
-            object: raw(&self.fd),
-            info_size: size_of_val(&info) as u32,
-            info: info.as_mut_ptr().expose_provenance() as u64,
-        };
-        let refused = refused("reading the number of BPF program", &self.name);
-        argument.call().map_err(refused)?;
-        Ok(info[1])
+        super::object_id(&self.fd, "reading the number of BPF program", &self.name)
     }
 
     /// Pins the program.

@@ -15,7 +15,7 @@ use crate::budget::budget_excesses;
 use crate::status::degraded_count;
 use exposition::Exposition;
 use palisade_api::{BudgetFallback, EndpointState};
-use palisade_dataplane::{CounterValue, Counters};
+use palisade_dataplane::{CounterValue, Counters, FastPathFigures};
 use palisade_enforcer::metrics::Histogram;
 use palisade_proxy::{ProxyCounts, QueryCounts};
 use palisade_tables::{AuditComparison, Verdict, VerdictCause};
@@ -70,6 +70,7 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
         &[],
         flag(enforcer.policy.failure().is_some()),
     );
+    collect_fast_path(enforcer.dataplane.fast_path(), &mut out);
     collect_names(core, &mut out);
     let generation = driver.generation.unwrap_or_default();
     out.add_sample(&GENERATION, &[], f64::from(generation));
@@ -78,6 +79,42 @@ pub fn collect_metrics(core: &CoreSnapshot<'_>, counters: Option<&Counters>) -> 
         collect_audit_packets(counters, &mut out);
     }
     out
+}
+
+fn collect_fast_path(figures: Option<FastPathFigures>, out: &mut Exposition) {
+    let is_running = figures.is_some();
+    let figures = figures.unwrap_or_default();
+    let shortage = figures.shortage;
+    for (metric, label, value) in [
+        (&FAST_PATH_RUNNING, None, u64::from(is_running)),
+        (&FAST_PATH_ADDRESSES, None, figures.addresses as u64),
+        (
+            &FAST_PATH_INTERFACES_REFUSED,
+            None,
+            figures.refused_interfaces as u64,
+        ),
+        (&FAST_PATH_ROWS, None, figures.rows as u64),
+        (
+            &FAST_PATH_SHORTAGES,
+            Some("addresses"),
+            shortage.addresses as u64,
+        ),
+        (
+            &FAST_PATH_SHORTAGES,
+            Some("policy-sets"),
+            shortage.sets as u64,
+        ),
+        (
+            &FAST_PATH_SHORTAGES,
+            Some("classes"),
+            shortage.classes as u64,
+        ),
+        (&FAST_PATH_FLOWS, Some("fast-path"), figures.flows),
+        (&FAST_PATH_FLOWS, Some("stack"), figures.flows_via_stack),
+        (&FAST_PATH_EVICTIONS, None, figures.evictions),
+    ] {
+        out.add_sample(metric, label.as_slice(), value as f64);
+    }
 }
 
 fn collect_names(core: &CoreSnapshot<'_>, out: &mut Exposition) {

@@ -101,6 +101,13 @@ metrics! {
     PROCESS_RSS Gauge "process_resident_memory_bytes" [] "Resident memory of the agent.";
     PROCESS_THREADS Gauge "process_threads" [] "Threads of the agent.";
     PROCESS_FDS Gauge "process_open_fds" [] "Open file descriptors of the agent.";
+    FAST_PATH_RUNNING Gauge "palisade_fast_path_running" [] "Whether the fast path in eBPF runs: 1 or 0. The figures of it below are 0 while it does not.";
+    FAST_PATH_ADDRESSES Gauge "palisade_fast_path_addresses" [] "Addresses of workloads whose packets the fast path may deliver.";
+    FAST_PATH_INTERFACES_REFUSED Gauge "palisade_fast_path_interfaces_refused" [] "Interfaces of workloads that cannot have the programs of the fast path; nftables delivers their packets.";
+    FAST_PATH_ROWS Gauge "palisade_fast_path_rows" [] "Rows of policy in the maps of the fast path.";
+    FAST_PATH_SHORTAGES Gauge "palisade_fast_path_shortages" ["of"] "What the maps of the fast path have no room for, and nftables delivers: addresses, policy-sets, classes.";
+    FAST_PATH_FLOWS Gauge "palisade_fast_path_flows" ["delivery"] "Flows in the table of the fast path: fast-path (it delivers them), or stack (the host's stack does, and their answers go by it); those that ended a moment ago may be among them.";
+    FAST_PATH_EVICTIONS Counter "palisade_fast_path_evictions_total" [] "Live flows that had to make room in the table of the fast path, since the table was made; preserved over restarts.";
     NAMES Gauge "palisade_names" [] "Domain names that have addresses.";
     NAME_ADDRESSES Gauge "palisade_name_addresses" [] "Addresses of names, each once for each workload that asked.";
     NAME_ADDRESSES_ADDED Counter "palisade_name_addresses_added_total" [] "Addresses that DNS answers added.";

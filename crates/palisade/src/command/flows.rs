@@ -35,13 +35,7 @@ fn query(args: FlowsArgs) -> String {
         VerdictFilter::Denied => "Denied".to_owned(),
         VerdictFilter::Allowed => "Allowed".to_owned(),
     });
-    let protocol = args.protocol.map(|protocol| match protocol {
-        FlowProtocol::Tcp => "TCP".to_owned(),
-        FlowProtocol::Udp => "UDP".to_owned(),
-        FlowProtocol::Sctp => "SCTP".to_owned(),
-        FlowProtocol::Icmp => "ICMP".to_owned(),
-        FlowProtocol::Icmpv6 => "ICMPv6".to_owned(),
-    });
+    let protocol = args.protocol.map(protocol_value);
     let limit = args.limit.or(args.export.map(|_| EXPORT_LIMIT));
     let parameters = [
         ("since", args.since),
@@ -60,6 +54,18 @@ fn query(args: FlowsArgs) -> String {
         Some(format!("{name}={value}"))
     });
     given.collect::<Vec<_>>().join("&")
+}
+
+/// A protocol as the API names it.
+pub(super) fn protocol_value(protocol: FlowProtocol) -> String {
+    let name = match protocol {
+        FlowProtocol::Tcp => "TCP",
+        FlowProtocol::Udp => "UDP",
+        FlowProtocol::Sctp => "SCTP",
+        FlowProtocol::Icmp => "ICMP",
+        FlowProtocol::Icmpv6 => "ICMPv6",
+    };
+    name.to_owned()
 }
 
 /// Writes the lines for Hubble; what is not among them goes to standard error.

@@ -2,6 +2,7 @@
 
 mod agent;
 mod agent_config;
+mod bpf;
 mod cleanup;
 mod completion;
 mod connections;
@@ -60,6 +61,7 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
         Command::Workload(command) => workload::run(command, &client, cli.output),
         Command::Monitor(args) => monitor::run(args, &client, cli.output),
         Command::Flows(args) => flows::run(args, &client, cli.output),
+        Command::Bpf(command) => bpf::run(command, &client, cli.output),
         Command::Config(args) => status::run_config(args, &client, cli.output),
         Command::Completion(args) => completion::run(args.shell, cli.output),
         Command::Validate(files) => validate::run(&files, cli.output),

@@ -3,6 +3,7 @@
 mod bodies;
 mod crd;
 mod document;
+mod fast_path;
 mod figures;
 mod floods;
 mod grows;

@@ -6,6 +6,7 @@ mod place;
 mod errors;
 mod fast;
 mod fast_failures;
+mod fast_inspection;
 mod handed_over;
 mod marks;
 mod midway;
