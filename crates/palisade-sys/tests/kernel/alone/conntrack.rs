@@ -11,8 +11,8 @@ use crate::support::TestNetNs;
 
 /// As many as the flows of a large node.
 const CONNECTIONS: u32 = 100_000;
-/// Far above what it takes on a machine with other work.
-const LIMIT: Duration = Duration::from_micros(50);
+/// Far above what it takes, also on a machine with much other work.
+const LIMIT: Duration = Duration::from_millis(1);
 
 #[test]
 fn a_hundred_thousand_connections_are_entered_in_seconds() {
