@@ -185,7 +185,4 @@ fn find_contradictions(sections: &ParsedSections, contradictions: &mut Contradic
     if let Some(page) = &sections.page {
         page.find_contradictions(contradictions);
     }
-    if let (Some(dataplane), Some(monitor)) = (&sections.dataplane, &sections.monitor) {
-        dataplane.find_contradictions(monitor.follows_flows, contradictions);
-    }
 }

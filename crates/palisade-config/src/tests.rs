@@ -356,11 +356,6 @@ fn contradictions_name_both_parameters_and_their_sources() {
         cni.contains("cni-conf-dir (--cni-conf-dir) and directory (--directory)"),
         "{cni}"
     );
-    let flows = one(&[("dataplane", "ebpf"), ("flows", "on")]);
-    assert!(
-        flows.contains("dataplane (--dataplane) and flows (--flows)"),
-        "{flows}"
-    );
     let reserved = one(&[("ipam-reserved", "10.9.0.1")]);
     assert!(reserved.contains("ipam-reserved (--ipam-reserved) and ipam-pool (the default)"));
     let mtu = one(&[("pod-mtu", "1000")]);

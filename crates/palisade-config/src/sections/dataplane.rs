@@ -1,7 +1,6 @@
 //! What delivers packets that policy allows.
 
 use crate::section::section;
-use crate::source::Contradictions;
 use crate::value_parser::one_of;
 
 /// What delivers packets that policy allows.
@@ -26,19 +25,4 @@ section! {
             &[DataplaneKind::Nftables, DataplaneKind::Ebpf, DataplaneKind::Nftables]
         ),
         "auto", "auto|ebpf|nftables", Restart;
-}
-
-impl DataplaneConfig {
-    /// Flows that BPF programs deliver are not seen by connection tracking, so a record of flows would lack them.
-    pub(crate) fn find_contradictions(
-        &self,
-        follows_flows: bool,
-        contradictions: &mut Contradictions<'_>,
-    ) {
-        if self.kind == DataplaneKind::Ebpf && follows_flows {
-            let reason = "flows that eBPF delivers are not reported yet, so the record would lack them; \
-                          choose one of them";
-            contradictions.add("dataplane", "flows", reason.to_owned());
-        }
-    }
 }

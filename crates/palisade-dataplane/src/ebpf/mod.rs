@@ -13,6 +13,7 @@
 mod attachments;
 mod error;
 mod fast_path;
+mod flow_table_reader;
 mod hand_over;
 mod pins;
 mod stack_flows;
@@ -43,6 +44,7 @@ use crate::nftables::{Config, NftDataplane};
 use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
 use fast_path::{FastPath, FastPathInspector, InterfaceIndexes};
+use flow_table_reader::FlowTableReader;
 pub use pins::PIN_ROOT;
 use pins::PinFolders;
 
@@ -510,6 +512,12 @@ impl Dataplane for EbpfDataplane {
     }
 
     fn flow_events(&self) -> Result<Vec<Subscription<FlowEventBatch>>, DriverError> {
-        self.nft.flow_events()
+        let mut subscriptions = self.nft.flow_events()?;
+        if self.mode != FastPathMode::Off {
+            let mut reader = FlowTableReader::new(PinFolders::new(&self.netns))?;
+            let events = move |timeout| reader.next(timeout);
+            subscriptions.push(Subscription::new(events));
+        }
+        Ok(subscriptions)
     }
 }

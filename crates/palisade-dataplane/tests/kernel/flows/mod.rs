@@ -5,6 +5,7 @@ mod place;
 
 mod errors;
 mod fast;
+mod fast_events;
 mod fast_failures;
 mod fast_inspection;
 mod handed_over;
