@@ -152,16 +152,13 @@ impl FastPathMaps {
                 _ => {}
             }
         }
-        let hashes: [(_, _, fn(&[u8]) -> String, fn(u64) -> String); 3] = [
-            ("endpoints", endpoints, endpoint_element, endpoint_text),
-            ("classes", classes, class_element, classes_text),
-            ("ports", ports, port_element, |value| {
-                word_text(value as u32)
-            }),
-        ];
-        for (map, expected, element, text) in hashes {
-            self.compare_hash(map, expected, (element, text), &mut comparison)?;
-        }
+        let port_text = |value| word_text(value as u32);
+        let texts = HashTexts::new(endpoint_element, endpoint_text);
+        self.compare_hash("endpoints", endpoints, texts, &mut comparison)?;
+        let texts = HashTexts::new(class_element, classes_text);
+        self.compare_hash("classes", classes, texts, &mut comparison)?;
+        let texts = HashTexts::new(port_element, port_text);
+        self.compare_hash("ports", ports, texts, &mut comparison)?;
         Ok(comparison)
     }
 
@@ -297,9 +294,13 @@ impl FastPathMaps {
         &self,
         map: &'static str,
         mut expected: ExpectedHash,
-        (element, text): (fn(&[u8]) -> String, fn(u64) -> String),
+        texts: HashTexts,
         comparison: &mut MapComparison,
     ) -> Result<(), MapsError> {
+        let HashTexts {
+            element,
+            value: text,
+        } = texts;
         let nothing = || "nothing".to_owned();
         for found in find(&self.loaded, map)?.elements()? {
             let value = found.value.as_slice().try_into().map(u64::from_ne_bytes);
@@ -322,6 +323,19 @@ impl FastPathMaps {
             comparison.add_for(known.address, map, known.element, values);
         }
         Ok(())
+    }
+}
+
+/// How the elements of a hash are shown.
+#[derive(Clone, Copy)]
+struct HashTexts {
+    element: fn(&[u8]) -> String,
+    value: fn(u64) -> String,
+}
+
+impl HashTexts {
+    fn new(element: fn(&[u8]) -> String, value: fn(u64) -> String) -> Self {
+        HashTexts { element, value }
     }
 }
 

@@ -85,7 +85,10 @@ impl FlowTableReader {
     }
 
     /// The next events if there are any within the time.
-    pub(super) fn next(&mut self, timeout: Duration) -> Result<Option<FlowEventBatch>, DriverError> {
+    pub(super) fn next(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<FlowEventBatch>, DriverError> {
         let mut remaining = timeout;
         loop {
             if self.pending.is_empty() {
@@ -160,7 +163,8 @@ impl OpenTable {
         if sweeps {
             let known: Vec<u32> = self.flows.keys().copied().collect();
             for number in known {
-                if let Some(sequence) = self.sequences.get_mut((number / WAYS_PER_BUCKET) as usize) {
+                if let Some(sequence) = self.sequences.get_mut((number / WAYS_PER_BUCKET) as usize)
+                {
                     *sequence = u64::MAX;
                 }
             }

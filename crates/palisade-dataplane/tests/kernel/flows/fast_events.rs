@@ -80,7 +80,10 @@ fn each_owned_flow_is_told_when_it_begins_and_when_it_ends() {
     for watch in [&mut watch, &mut second] {
         let events = events_of(watch, 1);
         assert_eq!(events.len(), 1, "{events:?}");
-        assert_eq!((events[0].phase, &events[0].first), (FlowPhase::Began, &expected));
+        assert_eq!(
+            (events[0].phase, &events[0].first),
+            (FlowPhase::Began, &expected)
+        );
     }
     driver.forget_flows();
     for watch in [&mut watch, &mut second] {
