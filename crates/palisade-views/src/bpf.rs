@@ -8,7 +8,6 @@ use palisade_api::{
     BpfEndpoint, BpfEndpointList, BpfFlow, BpfFlowList, BpfFlowState, BpfJudgement, BpfPair,
     BpfPart, BpfPolicyList, ObjectRef, PacketCount, ProtocolName,
 };
-use palisade_config::DataplaneKind;
 use palisade_dataplane::{
     CountAccount, FastPathCheck, FastPathCounter, FastPathEnd, FastPathEndpoint, FastPathFlow,
     FastPathFlows, FastPathPair, FastPathPart, FastPathPolicy, FastPathProven,
@@ -33,7 +32,7 @@ pub fn fast_path_refusal(core: &CoreSnapshot<'_>) -> ApiError {
     if let Some(condition) = off.next() {
         return ApiError::new(condition.message.clone()).with_hint("palisade status");
     }
-    if core.config.dataplane.kind == DataplaneKind::Nftables {
+    if !core.config.dataplane.has_fast_path() {
         return ApiError::new(format!(
             "the fast path is off: the agent enforces with {} alone",
             dataplane.name()

@@ -14,6 +14,7 @@ mod tiers;
 use crate::audit;
 pub use names::{ANSWERS_GROUP, ANSWERS_KIND, NaiveQuery, QUERIES, inside_addresses};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -83,19 +84,59 @@ pub fn audit_verdicts(objects: &[Value], flow: &NaiveFlow) -> (bool, bool) {
 /// The same, with what had a say in it.
 #[must_use]
 pub fn audit_read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
-    let staged = objects.iter().cloned();
-    let mut objects: Vec<Value> = staged.filter_map(calico::without_staging).collect();
-    for object in &mut objects {
-        if audit::is_in_audit(object) {
-            object["metadata"]["annotations"][audit::ANNOTATION] = Value::Null;
+    NaiveObjects::without_audit(objects).read(flow)
+}
+
+/// Objects as each reading of a flow sees them: with what does not depend on the flow done once.
+#[derive(Clone, Debug)]
+pub struct NaiveObjects<'a> {
+    objects: Cow<'a, [Value]>,
+    /// Whether the query of each flow counts as unknown.
+    has_unknown_queries: bool,
+}
+
+impl<'a> NaiveObjects<'a> {
+    /// The objects, as they are enforced.
+    #[must_use]
+    pub fn new(objects: &'a [Value]) -> Self {
+        let restored = calico::with_stored_metadata(objects);
+        let labelled = match calico::with_applied_labels(&restored) {
+            Cow::Owned(labelled) => Some(labelled),
+            Cow::Borrowed(_) => None,
+        };
+        NaiveObjects {
+            objects: labelled.map_or(restored, Cow::Owned),
+            has_unknown_queries: false,
         }
     }
-    // Which names are asked for is not known: a flow whose queries rules would judge counts as allowed.
-    let flow = NaiveFlow {
-        query: NaiveQuery::Unknown,
-        ..*flow
-    };
-    read(&objects, &flow)
+
+    /// The objects, as if nothing were in audit.
+    #[must_use]
+    pub fn without_audit(objects: &[Value]) -> NaiveObjects<'static> {
+        let staged = objects.iter().cloned();
+        let mut objects: Vec<Value> = staged.filter_map(calico::without_staging).collect();
+        for object in &mut objects {
+            if audit::is_in_audit(object) {
+                object["metadata"]["annotations"][audit::ANNOTATION] = Value::Null;
+            }
+        }
+        NaiveObjects {
+            objects: Cow::Owned(NaiveObjects::new(&objects).objects.into_owned()),
+            // Which names are asked for is not known: a flow whose queries rules would judge counts as allowed.
+            has_unknown_queries: true,
+        }
+    }
+
+    /// What a flow gets, with what had a say in it.
+    #[must_use]
+    pub fn read(&self, flow: &NaiveFlow) -> NaiveReading {
+        let query = if self.has_unknown_queries {
+            NaiveQuery::Unknown
+        } else {
+            flow.query
+        };
+        read_prepared(&self.objects, &NaiveFlow { query, ..*flow })
+    }
 }
 
 /// Whether a pod is in audit, by itself or with its namespace: no policy is enforced for it.
@@ -110,8 +151,10 @@ fn is_audited_pod(objects: &[Value], pod: &Value) -> bool {
 /// What a flow gets, with what had a say in it.
 #[must_use]
 pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
-    let objects = &*calico::with_stored_metadata(objects);
-    let objects = &*calico::with_applied_labels(objects);
+    NaiveObjects::new(objects).read(flow)
+}
+
+fn read_prepared(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
     let mut used = BTreeSet::new();
     let host = calico::host_allows(objects, flow, &mut used);
     let sender = pod_at(objects, flow.source);

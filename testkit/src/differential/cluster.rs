@@ -3,7 +3,7 @@
 use super::{CaseOutcome, LISTED, StageFailure, StageFilter, sets, tables};
 use crate::effective::effective_state;
 use palisade_generators::manifest::{self, RenderedFile};
-use palisade_generators::naive;
+use palisade_generators::naive::{self, NaiveObjects};
 use palisade_generators::{
     Dice,
     kubernetes::{ClusterTrial, ClusterWorld},
@@ -14,7 +14,6 @@ use palisade_model::{
     PreDnat, Prefix, Protocol, State, Str,
 };
 use palisade_oracle::{HostPath, OracleOptions, PreparedState, Question};
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The stage that compares the naive reading with the oracle. Where it alone is sought, nothing comes after it.
@@ -129,13 +128,17 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
     let has_dns_rules = objects
         .iter()
         .any(|object| object.to_string().contains("\"dns\":"));
+    let (enforced, without_audit) = (
+        NaiveObjects::new(&objects),
+        NaiveObjects::without_audit(&objects),
+    );
     let prepared = PreparedState::new(state);
     let options = OracleOptions::default();
     let mut verdicts = Vec::new();
     for (index, trial) in world.trials.iter().enumerate() {
         let question = model_question(&trial.flow);
         let oracle = oracle_verdicts(&prepared, &question, &options);
-        let naive = naive_verdicts(&naive::read(&objects, &trial.flow));
+        let naive = naive_verdicts(&enforced.read(&trial.flow));
         if naive != oracle {
             let detail = format!(
                 "(egress, ingress, host) naive {naive:?}, oracle {oracle:?}: {}, {:?}",
@@ -145,7 +148,7 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
             return Err(StageFailure::at_flow(NAIVE_STAGE, index, detail));
         }
         if has_dns_rules
-            && let Some(detail) = query_mismatch(&objects, trial, (&prepared, &question), oracle.0)
+            && let Some(detail) = query_mismatch(&enforced, trial, (&prepared, &question), oracle.0)
         {
             return Err(StageFailure::at_flow(NAIVE_STAGE, index, detail));
         }
@@ -154,7 +157,7 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
             ..options
         };
         let audited = oracle_verdicts(&prepared, &question, &audit);
-        let naive = naive_verdicts(&naive::audit_read(&objects, &trial.flow));
+        let naive = naive_verdicts(&without_audit.read(&trial.flow));
         if naive != audited {
             let detail = format!(
                 "without audit (egress, ingress, host) naive {naive:?}, oracle {audited:?}: {}, {:?}",
@@ -171,7 +174,7 @@ fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
 
 /// How the two readings differ in the DNS queries that a flow may have.
 fn query_mismatch(
-    objects: &[Value],
+    objects: &NaiveObjects<'_>,
     trial: &ClusterTrial,
     (prepared, question): (&PreparedState<'_>, &Question),
     allows_others: bool,
@@ -190,7 +193,7 @@ fn query_mismatch(
             query,
             ..trial.flow
         };
-        let naive = naive::read(objects, &flow).egress;
+        let naive = objects.read(&flow).egress;
         (naive != oracle).then(|| {
             let flow = model_flow(&trial.flow);
             format!("egress of {query:?}: naive {naive:?}, oracle {oracle:?}: {flow}")

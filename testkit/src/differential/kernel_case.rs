@@ -8,6 +8,7 @@ use super::{GeneratorKind, cluster, flows_of};
 use crate::lab;
 use palisade_generators::{Dice, kubernetes, lowered};
 use palisade_model::{Flow, FlowOrigin, State};
+use std::net::IpAddr;
 
 /// Flows drawn for one world: some of them are not sent.
 const DRAWN: usize = 14;
@@ -35,6 +36,35 @@ fn add_node_flows(dice: &mut Dice, flows: Vec<Flow>) -> Vec<Flow> {
     all
 }
 
+/// The flows of a world, and of some with one local end the same with another local endpoint at the other one: most pairs
+/// of a world are not both local.
+fn add_local_flows(dice: &mut Dice, state: &State, flows: Vec<Flow>) -> Vec<Flow> {
+    let local = state.endpoints.values();
+    let local = local.filter(|e| e.interface.is_some() && !e.is_host());
+    let local: Vec<IpAddr> = local.flat_map(|e| e.addresses.iter().copied()).collect();
+    let mut all = Vec::new();
+    for flow in flows {
+        let ends = [flow.source, flow.destination];
+        let [from_local, to_local] = ends.map(|end| local.contains(&end));
+        let others = local.iter().copied();
+        let others = others.filter(|own| own.is_ipv4() == ends[0].is_ipv4() && !ends.contains(own));
+        let others: Vec<IpAddr> = others.collect();
+        let has_node = ends.into_iter().any(is_node);
+        if from_local != to_local && !has_node && !others.is_empty() && dice.chance(50) {
+            let mut twin = flow;
+            let other = *dice.pick(&others);
+            if from_local {
+                twin.destination = other;
+            } else {
+                twin.source = other;
+            }
+            all.push(twin);
+        }
+        all.push(flow);
+    }
+    all
+}
+
 /// A world that was drawn, some of its endpoints local.
 pub(super) struct GeneratedCase {
     pub(super) state: State,
@@ -53,6 +83,11 @@ impl GeneratedCase {
             if endpoint.interface.as_deref() == Some(UPLINK) {
                 endpoint.interface = Some(lab::OUTSIDE_INTERFACE.into());
             }
+        }
+        let mut dice = Dice::new(seed ^ 0x006c_6f63_616c, case);
+        drawn.flows = add_local_flows(&mut dice, &drawn.state, drawn.flows);
+        if let ReplayCase::State(_, flows) = &mut drawn.left {
+            flows.clone_from(&drawn.flows);
         }
         Ok(drawn)
     }

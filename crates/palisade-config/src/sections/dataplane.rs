@@ -26,3 +26,11 @@ section! {
         ),
         "auto", "auto|ebpf|nftables", Restart;
 }
+
+impl DataplaneConfig {
+    /// Whether BPF programs are to deliver what they can prove allowed.
+    #[must_use]
+    pub fn has_fast_path(&self) -> bool {
+        self.kind == DataplaneKind::Ebpf
+    }
+}

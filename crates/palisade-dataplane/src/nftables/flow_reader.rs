@@ -80,7 +80,7 @@ impl FlowReader {
                 ConntrackEvent::Began(record) => (FlowPhase::Began, record),
                 ConntrackEvent::Ended(record) => (FlowPhase::Ended, record),
             };
-            if self.is_judged(&record) {
+            if self.is_judged(&record) && !self.is_handed_over(phase, &record) {
                 let event = flow_event(phase, &record);
                 self.listing.add_event(&event);
                 batch.events.push(event);
@@ -126,6 +126,13 @@ impl FlowReader {
     fn is_judged(&self, record: &ConntrackRecord) -> bool {
         let generation = self.config.generation(record.entry.mark);
         record.entry.zone == 0 && generation >= self.config.least_generation()
+    }
+
+    /// Whether this is the begin of an entry that a fast path has made of its flow, which began before: only its end is
+    /// told. No packet begins a flow with this mark.
+    fn is_handed_over(&self, phase: FlowPhase, record: &ConntrackRecord) -> bool {
+        let generation = self.config.generation(record.entry.mark);
+        phase == FlowPhase::Began && generation == self.config.stale_generation()
     }
 }
 

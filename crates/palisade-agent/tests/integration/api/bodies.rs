@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use palisade_agent::http::{OperationOutput, operations};
 use palisade_api::API_VERSION;
 use palisade_model::Update;
+use palisade_testkit::FakeFastPath;
 use palisade_testkit::spelling::misspelled_keys;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -39,6 +40,7 @@ fn updates(dir: &Path) -> Vec<Update> {
 #[tokio::test]
 async fn every_operation_answers_what_the_document_says() {
     let site = Site::new();
+    site.dataplane.set_fast_path(Some(FakeFastPath::default()));
     let dir = tempfile::tempdir().unwrap();
     site.says(updates(dir.path()));
     let document = document();
@@ -70,6 +72,10 @@ async fn every_operation_answers_what_the_document_says() {
         ("GET", "/v1/ipam/check", ""),
         ("GET", "/v1/names", ""),
         ("GET", "/v1/names/a.example.com", ""),
+        ("GET", "/v1/bpf/endpoints", ""),
+        ("GET", "/v1/bpf/flows", ""),
+        ("GET", "/v1/bpf/policy", ""),
+        ("GET", "/v1/bpf/check", ""),
         ("GET", "/v1/config", ""),
         (
             "POST",

@@ -291,7 +291,7 @@ fn flow(entry: &FlowTableEntry, generation: u32) -> FastPathFlow {
         is_answered: entry.is_answered,
         is_judged_again: !entry.is_via_stack && entry.generation != generation,
         age: entry.age,
-        remaining: entry.lifetime.saturating_sub(entry.age),
+        remaining: entry.remaining(),
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use palisade_dataplane::{
-    Dataplane as _, FlowEvent, FlowEventBatch, FlowPhase, PolicyDriver as _, Subscription,
-};
+use palisade_dataplane::{Dataplane as _, FlowEvent, FlowEventBatch, FlowPhase, Subscription};
 use palisade_model::{L4, Protocol};
 use palisade_tables::Packet;
 

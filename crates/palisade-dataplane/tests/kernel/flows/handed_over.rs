@@ -2,9 +2,10 @@
 //! packet, in the direction in which it began.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use palisade_bpf::{BpfObject, FastPathState, FlowTable};
-use palisade_dataplane::{Dataplane as _, FlowHandOver, PolicyDriver as _, ebpf};
+use palisade_dataplane::{Dataplane as _, FlowHandOver, ebpf};
 use palisade_sys::bpf::BpfMap;
 use palisade_sys::conntrack::{
     Conntrack as _, ConntrackEntry, ConntrackFilter, ConntrackTuple, KernelConntrack,
@@ -126,7 +127,10 @@ fn allowed_flows_live_and_revoked_ones_stop_when_the_fast_path_goes() {
         fast.resync(&policy(&[dns_later, http_later])).unwrap();
     }
     let mut alone = nftables_alone(&place);
+    let mut events = alone.flow_events().unwrap().remove(0);
     alone.resync(&policy(&[dns_later, http_later])).unwrap();
+    let told = events.wait(Duration::from_millis(100)).unwrap();
+    assert_eq!(told.unwrap_or_default().events, [], "they began before");
     assert!(!ebpf::pin_folder(&place.netns()).exists());
     for family in [0, 1] {
         assert_eq!(
