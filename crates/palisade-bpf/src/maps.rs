@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use palisade_fast_path::{ClassWords, CounterId, FastProtocol, MapWrite, Room, SlotRow, Word};
 use palisade_sys::bpf::{BpfError, BpfMap, MapView, UpdateMode};
+use palisade_sys::fault;
 use palisade_tables::CounterValue;
 use thiserror::Error;
 
@@ -244,6 +245,7 @@ impl FastPathMaps {
             }
         }
         ports.write(find(&self.loaded, "ports")?)?;
+        fault::reach("flush-ports-written");
         classes.write(find(&self.loaded, "classes")?)
     }
 

@@ -16,7 +16,7 @@ static struct slot *slot_of(const __u64 *address, __u16 flags, __u16 *number)
 	if (!row)
 		return 0;
 	word = *(volatile __u64 *)row;
-	if (ENDPOINT_ECHO(word) != echo_of(address[0], address[1]))
+	if (ENDPOINT_ECHO(word) != echo_of(address[0], address[1]) && !has_fault(FAULT_ADDRESS_ECHO_IGNORED))
 		return 0;
 	index = ENDPOINT_SLOT(word);
 	found = bpf_map_lookup_elem(&slots, &index);

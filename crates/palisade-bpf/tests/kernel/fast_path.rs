@@ -7,6 +7,8 @@ use palisade_sys::netns::run_in;
 use palisade_testkit::lab::{TestNetNs, craft};
 use palisade_testkit::need_root;
 
+#[cfg(feature = "faults")]
+use crate::flood::check_echo;
 use crate::rows::{ALLOWED, DENIED, PROOF, Rows, Slot, State};
 
 const SYN: u8 = 2;
@@ -513,7 +515,7 @@ type Mistake = (&'static str, fn(u64));
 
 /// Mistakes of the programs, in the order of `enum fault` of `src/c/layout.h` from 1 on, and what is to find each.
 #[cfg(feature = "faults")]
-const FAULTS: [Mistake; 23] = [
+const FAULTS: [Mistake; 26] = [
     ("ingress-not-judged", check_connections),
     ("revoked-flow-passed", check_connections),
     ("generation-ignored", check_connections),
@@ -537,6 +539,9 @@ const FAULTS: [Mistake; 23] = [
     ("entry-twice", check_expiry),
     ("unproven-dropped", check_unproven),
     ("other-half", check_halves),
+    ("address-echo-ignored", check_echo),
+    ("class-echo-ignored", check_echo),
+    ("port-echo-ignored", check_echo),
 ];
 
 #[cfg(feature = "faults")]

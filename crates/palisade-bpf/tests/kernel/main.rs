@@ -5,6 +5,7 @@
 mod compare;
 mod differential;
 mod fast_path;
+mod flood;
 mod rows;
 
 use palisade_bpf::{BpfObject, FastPathSupport};

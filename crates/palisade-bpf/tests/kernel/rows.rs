@@ -78,6 +78,37 @@ fn protocol_number(protocol: u8) -> usize {
         .unwrap()
 }
 
+/// The key and the value of a row of a hash.
+pub(crate) type Row = (Vec<u8>, u64);
+
+/// The slot of an address.
+pub(crate) fn address_row(address: IpAddr, slot: u16, incarnation: u16) -> Row {
+    let [first, second] = address_words(address);
+    let value = u64::from(slot) | u64::from(incarnation) << 16;
+    (
+        [first.to_ne_bytes(), second.to_ne_bytes()].concat(),
+        value | u64::from(echo(first, second)) << 32,
+    )
+}
+
+/// The class of an identity in a set.
+pub(crate) fn class_row(set: u32, identity: u32, class: u32) -> Row {
+    let echo = u64::from(echo(set.into(), identity.into()) >> 8);
+    (
+        [set.to_ne_bytes(), identity.to_ne_bytes()].concat(),
+        u64::from(class) | echo << 40,
+    )
+}
+
+/// What a class says of a single port.
+pub(crate) fn port_row(class: u32, protocol: u8, port: u16, word: u32) -> Row {
+    let mut key = class.to_ne_bytes().to_vec();
+    key.extend(port.to_ne_bytes());
+    key.extend(u16::from(protocol).to_ne_bytes());
+    let echo = echo(class.into(), u64::from(protocol) << 16 | u64::from(port));
+    (key, u64::from(word) | u64::from(echo) << 32)
+}
+
 impl Rows {
     /// Empties the maps, and switches a mistake of the programs on; 0 is none.
     pub(crate) fn reset(fault: u64) -> Self {
@@ -116,7 +147,8 @@ impl Rows {
         view.words()[word].store(value, Ordering::Release);
     }
 
-    fn update(&self, map: &str, key: &[u8], value: u64) {
+    /// Writes a row of a hash.
+    pub(crate) fn put(&self, map: &str, (key, value): &Row) {
         let map = self.loaded.map(map).unwrap();
         map.update(key, &value.to_ne_bytes(), UpdateMode::Any)
             .unwrap();
@@ -158,13 +190,9 @@ impl Rows {
             self.store("slots", usize::from(number) * 5 + at, word);
         }
         for address in addresses {
-            let [first, second] = address_words(*address);
-            let key = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
-            let value = u64::from(number) | u64::from(slot.incarnation) << 16;
-            self.update(
+            self.put(
                 "endpoints",
-                &key,
-                value | u64::from(echo(first, second)) << 32,
+                &address_row(*address, number, slot.incarnation),
             );
         }
     }
@@ -174,9 +202,7 @@ impl Rows {
     }
 
     pub(crate) fn set_class(&self, set: u32, identity: u32, class: u32) {
-        let key = [set.to_ne_bytes(), identity.to_ne_bytes()].concat();
-        let echo = u64::from(echo(set.into(), identity.into()) >> 8);
-        self.update("classes", &key, u64::from(class) | echo << 40);
+        self.put("classes", &class_row(set, identity, class));
     }
 
     /// Sets a class: the defaults of TCP, UDP, ICMP and ICMPv6, single ports, and ranges, sorted.
@@ -191,11 +217,7 @@ impl Rows {
         words[..4].copy_from_slice(&defaults);
         for (protocol, port, word) in ports {
             words[4] |= 1 << protocol_number(*protocol);
-            let mut key = class.to_ne_bytes().to_vec();
-            key.extend(port.to_ne_bytes());
-            key.extend(u16::from(*protocol).to_ne_bytes());
-            let echo = echo(class.into(), u64::from(*protocol) << 16 | u64::from(*port));
-            self.update("ports", &key, u64::from(*word) | u64::from(echo) << 32);
+            self.put("ports", &port_row(class, *protocol, *port, *word));
         }
         for (at, (protocol, [first, last], word)) in ranges.iter().enumerate() {
             let number = protocol_number(*protocol);

@@ -8,6 +8,7 @@ use palisade_bpf::{FastPathMaps, SlotInterface};
 use palisade_model::Str;
 use palisade_sys::Errno;
 use palisade_sys::bpf::{AttachPoint, BpfLink, attached_programs};
+use palisade_sys::fault;
 use palisade_sys::link::{KernelLinks, Link};
 use palisade_sys::netns::{NetNs, NetNsError, run_in};
 
@@ -121,6 +122,20 @@ impl Attachments {
         self.attach(pins, maps, index, AttachPoint::Ingress)
     }
 
+    /// Leaves an interface whose programs cannot be attached to nftables, until it is tried again.
+    pub(super) fn refuse(
+        &mut self,
+        pins: &PinFolders,
+        (name, index): (&Str, u32),
+        error: &FastPathError,
+    ) {
+        self.attached.remove(&index);
+        // A program that stays passes all packets, since no slot is armed.
+        let _ = pins.remove_links(index);
+        let reason = format!("its programs cannot be attached: {error}");
+        self.refused.insert(index, (name.clone(), reason));
+    }
+
     fn attach(
         &mut self,
         pins: &PinFolders,
@@ -139,6 +154,7 @@ impl Attachments {
             }
             Err(error) => return Err(error.into()),
         };
+        fault::reach("arm-link-not-pinned");
         link.pin(&pins.link(index, point))?;
         if let Some(attachment) = self.attached.get_mut(&index) {
             attachment.points.insert(point);
@@ -189,6 +205,7 @@ impl Attachments {
                 Err(error) => return Err(error.into()),
             }
             attachment.points.insert(point);
+            fault::reach("start-link-replaced");
         }
         self.attached.insert(index, attachment);
         Ok(true)

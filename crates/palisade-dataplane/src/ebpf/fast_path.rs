@@ -10,6 +10,7 @@ mod inspection;
 use std::collections::{BTreeMap, BTreeSet};
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use palisade_bpf::{
     BpfObject, Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, SlotInterface,
@@ -25,6 +26,7 @@ use palisade_sys::fault;
 use palisade_sys::grace::{GracePeriod as _, KernelGracePeriod};
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
+use palisade_sys::notify::monotonic_micros;
 use palisade_sys::random::random_u32;
 use palisade_tables::{CounterValue, Delta, Phase, Tables};
 
@@ -60,6 +62,8 @@ pub(super) struct FastPath {
     grace: KernelGracePeriod,
     netns: NetNs,
     links: KernelLinks,
+    /// From loading until all interfaces of the agent before had the programs.
+    start_time: Duration,
 }
 
 impl FastPath {
@@ -71,6 +75,7 @@ impl FastPath {
         interfaces: &InterfaceIndexes,
         ledger: &mut LedgerPart<'_>,
     ) -> Result<Self, FastPathError> {
+        let began = monotonic_micros().map_err(FastPathError::Clock)?;
         let pins = PinFolders::new(netns);
         pins.create()?;
         pins.remove_other_layouts()?;
@@ -95,25 +100,33 @@ impl FastPath {
             grace: KernelGracePeriod::new()?,
             netns: netns.clone(),
             links: KernelLinks::open(netns)?,
+            start_time: Duration::ZERO,
         };
         fast.adopt_slots(&former, interfaces)?;
         // Nothing uses these maps yet, so the half that is in force for the former programs may be written.
         let writes = fast.projection.update(tables, None).unwrap_or_default();
         fast.record_counters(&writes, ledger);
         fast.maps.write(&writes)?;
+        fault::reach("start-maps-written");
         fast.pin_set()?;
         fast.take_over_interfaces(interfaces)?;
+        fault::reach("start-taken-over");
+        let ended = monotonic_micros().map_err(FastPathError::Clock)?;
+        fast.start_time = Duration::from_micros(ended.saturating_sub(began));
         fast.grace.wait()?;
         // From here on all programs are those of this start: what was judged by others is judged again.
         fast.maps.set_epoch(Epoch {
             generation: epoch.generation.wrapping_add(1),
             half: fast.projection.half(),
         });
+        fault::reach("start-epoch-stored");
         fast.retire_sets(&former, ledger)?;
+        fault::reach("start-sets-retired");
         if fast.maps.state() == FastPathState::Off {
             fast.maps.set_state(FastPathState::OwnedOnly);
         }
         fast.arm(interfaces, &fast.slot_interfaces())?;
+        fault::reach("start-armed");
         fast.maps.set_state(FastPathState::On);
         Ok(fast)
     }
@@ -192,6 +205,7 @@ impl FastPath {
             let map = self.maps.loaded().map(name);
             map.ok_or(FastPathError::Missing(name))?
                 .pin(&folder.join(name))?;
+            fault::reach("start-set-pinned");
         }
         Ok(())
     }
@@ -257,7 +271,9 @@ impl FastPath {
         };
         self.record_counters(&writes, ledger);
         self.maps.write(&writes)?;
+        fault::reach("flush-maps-written");
         self.free_counters(&writes, ledger)?;
+        fault::reach("flush-counters-freed");
         let mut epoch = self.maps.epoch();
         epoch.half = self.projection.half();
         // Without a delta nothing is revoked if nothing differs.
@@ -266,6 +282,7 @@ impl FastPath {
             epoch.generation = epoch.generation.wrapping_add(1);
         }
         self.maps.set_epoch(epoch);
+        fault::reach("flush-epoch-stored");
         self.grace.begin()?;
         let rows = writes.into_iter().filter_map(|write| match write {
             MapWrite::Slot(row) => Some(row.interface),
@@ -333,17 +350,15 @@ impl FastPath {
             if self.attachments.armed(*index).is_some() {
                 continue;
             }
-            // What is left of a former attempt goes.
-            self.pins.remove_links(*index)?;
-            let attached = self.attachments.attach_egress(
-                &mut self.links,
-                &self.pins,
-                &self.maps,
-                (name, *index),
-            )?;
-            if let Some(is_up) = attached {
-                has_flows |= is_up;
-                added.push(*index);
+            // One that fails is left to nftables, and is no matter of the others.
+            match self.attach_egress(name, *index) {
+                Ok(None) => {}
+                Ok(Some(is_up)) => {
+                    has_flows |= is_up;
+                    added.push(*index);
+                    fault::reach("arm-egress-attached");
+                }
+                Err(error) => self.attachments.refuse(&self.pins, (name, *index), &error),
             }
         }
         if has_flows && !fault::is_injected("fast-path-flows-unread") {
@@ -353,10 +368,19 @@ impl FastPath {
             record_stack_flows(&self.maps, &self.netns, |address| {
                 projection.slot(address).is_some()
             })?;
+            fault::reach("arm-flows-read");
         }
-        for index in added {
-            self.attachments
-                .attach_ingress(&self.pins, &self.maps, index)?;
+        for (name, index) in &known {
+            if !added.contains(index) {
+                continue;
+            }
+            let attached = self
+                .attachments
+                .attach_ingress(&self.pins, &self.maps, *index);
+            if let Err(error) = attached {
+                self.attachments.refuse(&self.pins, (name, *index), &error);
+            }
+            fault::reach("arm-ingress-attached");
         }
         for slot in self.projection.slots() {
             if let Some(index) = known.get(&slot.interface)
@@ -367,6 +391,14 @@ impl FastPath {
             }
         }
         Ok(())
+    }
+
+    /// Attaches the program that sees what goes to an interface, as [`Attachments::attach_egress`].
+    fn attach_egress(&mut self, name: &Str, index: u32) -> Result<Option<bool>, FastPathError> {
+        // What is left of a former attempt goes.
+        self.pins.remove_links(index)?;
+        self.attachments
+            .attach_egress(&mut self.links, &self.pins, &self.maps, (name, index))
     }
 
     /// An interface exists, or changed: its workload's packets may be delivered.
@@ -467,6 +499,11 @@ impl FastPath {
         }
     }
 
+    /// How long the start took, from loading until all interfaces of the agent before had the programs.
+    pub(super) fn start_time(&self) -> Duration {
+        self.start_time
+    }
+
     /// What is in the table of flows.
     pub(super) fn flow_counts(&self) -> FlowCounts {
         self.maps.flow_counts()
@@ -553,6 +590,7 @@ fn load(pins: &PinFolders, proof_bit: u32) -> Result<FastPathMaps, FastPathError
         let map = maps.loaded().map(name);
         map.ok_or(FastPathError::Missing(name))?
             .pin(&pins.map(name))?;
+        fault::reach("start-shared-map-pinned");
     }
     Ok(maps)
 }
@@ -628,12 +666,14 @@ pub(super) fn remove(
     }
     removal.hand_over = hand_over_flows(netns, &pins, mark);
     pins.remove_links_of_all()?;
+    fault::reach("links-removed");
     // What is counted now is all.
     KernelGracePeriod::new()?.wait()?;
     if let Some(ledger) = ledger {
         let shape = BpfObject::FAST_PATH.map_shape("counters")?;
         retire_sets(&pins, &pins.sets()?, shape, ledger)?;
     }
+    fault::reach("remove-sets-retired");
     pins.remove_all()?;
     removal.is_removed = true;
     Ok(removal)

@@ -53,6 +53,7 @@ pub(super) fn hand_over_flows(netns: &NetNs, pins: &PinFolders, mark: u32) -> Op
         return None;
     }
     let result = begin(&table).and_then(|()| create_entries(netns, pins, &table, mark));
+    fault::reach("hand-over-created");
     let ended = end(&table);
     let outcome = result.unwrap_or_else(failed);
     match ended {
@@ -65,14 +66,17 @@ pub(super) fn hand_over_flows(netns: &NetNs, pins: &PinFolders, mark: u32) -> Op
 /// not take them for its own.
 fn end(table: &FlowTable) -> Result<(), FastPathError> {
     table.set_state(FastPathState::Off);
+    fault::reach("hand-over-off");
     KernelGracePeriod::new()?.wait()?;
     table.clear();
+    fault::reach("hand-over-cleared");
     Ok(())
 }
 
 /// Has no flow begin from here on.
 fn begin(table: &FlowTable) -> Result<(), FastPathError> {
     table.set_state(FastPathState::OwnedOnly);
+    fault::reach("hand-over-owned-only");
     Ok(KernelGracePeriod::new()?.wait()?)
 }
 

@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use palisade_bpf::FastPathSupport;
 pub use palisade_bpf::FlowCounts;
@@ -140,6 +141,12 @@ impl EbpfDataplane {
     /// What is in the fast path's table of flows; `None` if it does not run.
     pub fn flow_counts(&self) -> Option<FlowCounts> {
         self.fast.as_ref().map(|fast| fast.flow_counts())
+    }
+
+    /// How long the last start of the fast path took, from loading until all interfaces of the agent before had its
+    /// programs; `None` if it does not run.
+    pub fn start_time(&self) -> Option<Duration> {
+        self.fast.as_ref().map(|fast| fast.start_time())
     }
 
     /// Forgets the flows of the fast path: their next packets go by the stack.

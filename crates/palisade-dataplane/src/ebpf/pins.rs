@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use palisade_bpf::LAYOUT;
 use palisade_sys::bpf::{AttachPoint, BpfLink};
+use palisade_sys::fault;
 use palisade_sys::netns::NetNs;
 
 use super::error::FastPathError;
@@ -174,6 +175,7 @@ fn detach(path: &Path) -> Result<(), FastPathError> {
         // If the kernel refuses, it is detached some time after its pin is gone.
         let _ = link.detach();
     }
+    fault::reach("link-detached");
     remove_file(path)
 }
 

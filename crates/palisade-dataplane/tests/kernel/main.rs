@@ -7,6 +7,7 @@
     reason = "tests fail by panicking, and compare with nft as a user would"
 )]
 
+mod alone;
 mod content;
 mod driver;
 mod flow_events;

@@ -6,6 +6,7 @@ use super::{
     ConntrackRecord, ConntrackTuple, NewConnection,
 };
 use crate::Errno;
+use crate::fault;
 use crate::netlink::{KernelError, OpenError, WireError};
 use crate::netns::NetNs;
 use crate::nfnetlink::{
@@ -80,6 +81,7 @@ impl KernelConntrack {
                 chunk.iter().map(new_request).collect::<Result<_, _>>()?;
             let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
             let failures = self.nfnetlink.change_each(&requests, flags)?;
+            fault::reach("conntrack-entries-created");
             outcome.created += chunk.len() - failures.len();
             for error in failures {
                 if error.errno == Errno::EEXIST {

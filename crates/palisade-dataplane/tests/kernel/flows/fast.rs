@@ -18,15 +18,15 @@ use super::need_root;
 use super::place::{A, Allowed, B, INTERFACES, Place, tables, tag};
 use crate::driver::MemoryJournal;
 
-pub(super) const SYN: u8 = 2;
+pub(crate) const SYN: u8 = 2;
 const SYN_ACK: u8 = 18;
-pub(super) const ACK: u8 = 16;
+pub(crate) const ACK: u8 = 16;
 
 /// All directions of the two pods.
-pub(super) const CLOSED: [(usize, palisade_model::Direction); 4] =
+pub(crate) const CLOSED: [(usize, palisade_model::Direction); 4] =
     [(A, Ingress), (B, Ingress), (A, Egress), (B, Egress)];
 
-pub(super) fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config {
         deny_action: palisade_model::DenyAction::Drop,
         table: "t".into(),
@@ -35,11 +35,11 @@ pub(super) fn config() -> Config {
     }
 }
 
-pub(super) fn driver(place: &Place) -> CountedDriver {
+pub(crate) fn driver(place: &Place) -> CountedDriver {
     open_fast_path(config(), &place.netns()).unwrap().into()
 }
 
-pub(super) fn datagram(from: usize, to: usize, family: usize, ports: [u16; 2]) -> Vec<u8> {
+pub(crate) fn datagram(from: usize, to: usize, family: usize, ports: [u16; 2]) -> Vec<u8> {
     let [source, destination] = ports;
     let (from, to) = (
         Place::at(from, family, source),
@@ -48,7 +48,7 @@ pub(super) fn datagram(from: usize, to: usize, family: usize, ports: [u16; 2]) -
     udp(from, to, 7, &tag())
 }
 
-pub(super) fn segment(
+pub(crate) fn segment(
     from: usize,
     to: usize,
     family: usize,
@@ -68,7 +68,7 @@ pub(super) fn segment(
     tcp(from, to, flags, numbers, &tag())
 }
 
-pub(super) fn counts(driver: &EbpfDataplane) -> FlowCounts {
+pub(crate) fn counts(driver: &EbpfDataplane) -> FlowCounts {
     driver.flow_counts().unwrap()
 }
 

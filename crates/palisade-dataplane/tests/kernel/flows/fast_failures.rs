@@ -124,6 +124,50 @@ fn an_interface_with_a_program_or_a_queue_of_others_is_left_to_nftables() {
 }
 
 #[test]
+fn an_interface_whose_programs_cannot_be_attached_is_left_to_nftables_alone() {
+    if !need_root() {
+        return;
+    }
+    let mut place = Place::quiet("fastrefused");
+    let closed = tables(&CLOSED, &ALLOWED);
+    let mut driver = driver(&place);
+    driver.resync(&closed).unwrap();
+    assert_eq!(owned_flows(&place, &driver), 2);
+    // Its interface comes again with another number, whose pins cannot be made.
+    place.remake(B);
+    let netns = place.netns();
+    let link = KernelLinks::open(&netns).unwrap().link("pal-b").unwrap();
+    let index = link.unwrap().index;
+    let links = pinned_links(&place);
+    let obstacle = links.join(format!("{index}-ingress"));
+    std::fs::create_dir(&obstacle).unwrap();
+    list_interfaces(&mut driver, &netns).unwrap();
+    assert!(driver.is_fast(), "{:?}", conditions(&driver));
+    let [(kind, reason, message)] = &conditions(&driver)[..] else {
+        panic!("{:?}", conditions(&driver));
+    };
+    assert_eq!(
+        (*kind, *reason),
+        ("FastPathPartial", "InterfaceNotAttached")
+    );
+    assert!(
+        message.contains("pal-b") && message.contains("cannot be attached"),
+        "{message}"
+    );
+    assert_eq!(owned_flows(&place, &driver), 0);
+    std::fs::remove_dir(&obstacle).unwrap();
+    driver.verify(&closed).unwrap();
+    assert_eq!(conditions(&driver), []);
+    assert_eq!(owned_flows(&place, &driver), 2);
+}
+
+/// The folder of the pinned links.
+fn pinned_links(place: &Place) -> std::path::PathBuf {
+    let mut layouts = std::fs::read_dir(ebpf::pin_folder(&place.netns())).unwrap();
+    layouts.next().unwrap().unwrap().path().join("links")
+}
+
+#[test]
 fn programs_that_were_detached_are_attached_again() {
     if !need_root() {
         return;

@@ -1,10 +1,10 @@
 //! Established flows with real packets, IPv4 and IPv6: revoked flows stop, and allowed flows are never cut,
 //! whichever side sends and whatever was seen of the flow before.
 
-mod place;
+pub(crate) mod place;
 
 mod errors;
-mod fast;
+pub(crate) mod fast;
 mod fast_events;
 mod fast_failures;
 mod fast_inspection;
@@ -15,7 +15,7 @@ mod pieces;
 mod revoked;
 mod spoofed;
 mod streams;
-mod switching;
+pub(crate) mod switching;
 mod translated;
 
 use palisade_testkit::need_root;

@@ -54,7 +54,12 @@ fn exchange_much(mut stream: TcpStream, is_done: &AtomicBool, count: &AtomicU64)
 
 /// Asks, one question after the other, each of which must be answered; a datagram to a closed port must not arrive. How
 /// many were asked.
-fn ask(question: &UdpSocket, server: SocketAddr, closed: &UdpSocket, is_done: &AtomicBool) -> u64 {
+pub(crate) fn ask(
+    question: &UdpSocket,
+    server: SocketAddr,
+    closed: &UdpSocket,
+    is_done: &AtomicBool,
+) -> u64 {
     let limit = Duration::from_secs(2);
     question.set_read_timeout(Some(limit)).unwrap();
     closed.set_nonblocking(true).unwrap();

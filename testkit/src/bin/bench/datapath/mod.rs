@@ -8,8 +8,10 @@
 //! allows what is sent.
 
 mod beside;
+mod flow_reader;
 mod foreign;
 mod loads;
+mod memory;
 mod place;
 mod tuples;
 
@@ -84,6 +86,10 @@ pub(crate) fn cases() -> Vec<BenchCase> {
     let mut cases: Vec<BenchCase> = KINDS.map(|kind| by_rules(kind, Family::V4)).into();
     cases.extend(KINDS.map(|kind| with_fast_path(kind, Family::V4)));
     cases.extend([KINDS[0], KINDS[3]].map(|kind| with_fast_path(kind, Family::V6)));
+    cases.extend([KINDS[0], KINDS[3]].map(passed_by_the_fast_path));
+    cases.push(denied());
+    cases.push(memory::case());
+    cases.push(flow_reader::case());
     cases.push(by_networks());
     cases.extend(KINDS.map(|kind| by_rules(kind, Family::V6)));
     cases.extend([KINDS[0], KINDS[3]].map(of_foreign_traffic));
@@ -159,6 +165,56 @@ fn with_fast_path(kind: LoadKind, family: Family) -> BenchCase {
             }
             compare(&hosts, kind, family, samples)
         }),
+    }
+}
+
+/// What packets pay for the programs that pass them to the stack: those to the outside.
+fn passed_by_the_fast_path(kind: LoadKind) -> BenchCase {
+    let hosts = [
+        HostSetup::PlainToOutside,
+        HostSetup::Networks(NETS[0]),
+        HostSetup::Networks(NETS[1]),
+        HostSetup::FastNetworks(NETS[0]),
+    ];
+    beside_nftables(&format!("outside/{}", kind.name), hosts, kind)
+}
+
+/// What denied packets pay for the same.
+fn denied() -> BenchCase {
+    let kind = LoadKind {
+        name: "denied",
+        unit: "/s",
+        start: tuples::denied_tuples,
+        trial: [0.0; 2],
+        fast: 0.0,
+    };
+    let hosts = [
+        HostSetup::Plain,
+        HostSetup::Rules(RULES[0]),
+        HostSetup::Rules(RULES[1]),
+        HostSetup::Fast(RULES[0]),
+    ];
+    beside_nftables(kind.name, hosts, kind)
+}
+
+/// The last host, which has the fast path, against the second one, which has nftables alone.
+fn beside_nftables(what: &str, hosts: [HostSetup; 4], kind: LoadKind) -> BenchCase {
+    let name = format!("datapath/ebpf/{what}");
+    let [plain, nft] = ["plain", "nft"].map(|host| format!("{name}/{host}"));
+    let figures = vec![
+        Figure::of(plain.clone(), kind.unit),
+        ratio(nft.clone(), &plain, None),
+        ratio(format!("{name}/nft-more"), &plain, None),
+        ratio(format!("{name}/fast"), &plain, None),
+        ratio(name.clone(), &nft, None).with_reference("aim", 0.97),
+    ];
+    BenchCase {
+        name,
+        figures,
+        processes: 1,
+        asks_the_oracle: false,
+        limits: 3,
+        measure: Box::new(move |_, samples| compare(&hosts, kind, Family::V4, samples)),
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) enum HostSetup {
     Fast(usize),
     /// It enforces egress rules of so many networks; the server is beyond its uplink.
     Networks(usize),
+    /// The same, and has the fast path, which passes these packets.
+    FastNetworks(usize),
     /// Client and server are no workloads, but beyond two interfaces of its own.
     Foreign(ForeignHost),
     /// It enforces one rule at either end, and policy of another workload.
@@ -61,6 +63,9 @@ impl fmt::Display for HostSetup {
             HostSetup::Rules(n) => write!(f, "a host with {n} rules"),
             HostSetup::Fast(n) => write!(f, "a host with {n} rules and the fast path"),
             HostSetup::Networks(n) => write!(f, "a host with rules of {n} networks"),
+            HostSetup::FastNetworks(n) => {
+                write!(f, "a host with rules of {n} networks and the fast path")
+            }
             HostSetup::Foreign(host) => write!(f, "a host that forwards, {}", host.name()),
             HostSetup::Beside(names) => write!(f, "a host {} names of another", names.name()),
             HostSetup::Followed => f.write_str("a host whose flows are followed"),
@@ -127,7 +132,9 @@ impl DatapathLab {
         let client = lab.add_pod(PodSpec::new("client", to_client, &CLIENT));
         let client = client.map_err(error_text)?;
         let server = match host {
-            HostSetup::PlainToOutside | HostSetup::Networks(_) => lab.outside(),
+            HostSetup::PlainToOutside | HostSetup::Networks(_) | HostSetup::FastNetworks(_) => {
+                lab.outside()
+            }
             _ => {
                 let server = lab.add_pod(PodSpec::new("server", to_server, &SERVER));
                 server.map_err(error_text)?
@@ -150,6 +157,7 @@ impl DatapathLab {
             HostSetup::Rules(rules) => Some(enforce(&lab, updates(&by_label(rules)))?),
             HostSetup::Fast(rules) => Some(enforce_fast(&lab, updates(&by_label(rules)))?),
             HostSetup::Networks(nets) => Some(enforce(&lab, updates(&by_network(nets)))?),
+            HostSetup::FastNetworks(nets) => Some(enforce_fast(&lab, updates(&by_network(nets)))?),
         };
         let follower = match (&dataplane, host) {
             (Some(dataplane), HostSetup::Followed) => Some(FlowFollower::start(dataplane)?),
@@ -176,11 +184,22 @@ impl DatapathLab {
 
     fn port(&self) -> u16 {
         match self.host {
-            HostSetup::Rules(rules) | HostSetup::Fast(rules) | HostSetup::Networks(rules) => {
-                port(rules - 1)
-            }
+            HostSetup::Rules(rules)
+            | HostSetup::Fast(rules)
+            | HostSetup::Networks(rules)
+            | HostSetup::FastNetworks(rules) => port(rules - 1),
             _ => FIRST_PORT,
         }
+    }
+
+    /// Whether the host drops what no rule allows.
+    pub(super) fn enforces(&self) -> bool {
+        self.dataplane.is_some()
+    }
+
+    /// What enforces, if anything does.
+    pub(super) fn dataplane(&self) -> Option<&EbpfDataplane> {
+        self.dataplane.as_ref()
     }
 
     /// Does something in the namespace of one side.
@@ -224,6 +243,7 @@ impl DatapathLab {
             HostSetup::Rules(_)
             | HostSetup::Fast(_)
             | HostSetup::Networks(_)
+            | HostSetup::FastNetworks(_)
             | HostSetup::Beside(_)
             | HostSetup::Followed
                 if passes =>

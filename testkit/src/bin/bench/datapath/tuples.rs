@@ -28,7 +28,36 @@ struct NewTuples {
 
 /// Every packet is a flow of its own.
 pub(super) fn new_tuples(place: &DatapathLab, family: Family) -> Result<Box<dyn Load>, String> {
-    let to = place.server(family);
+    Ok(Box::new(open(place, place.server(family))?))
+}
+
+/// The same to a port that no rule allows: each packet is dropped where the host enforces. A packet is through, or
+/// dropped, when it is sent, since both are on the sender's CPU.
+pub(super) fn denied_tuples(place: &DatapathLab, family: Family) -> Result<Box<dyn Load>, String> {
+    let mut to = place.server(family);
+    to.set_port(to.port() ^ 0x4000);
+    Ok(Box::new(DeniedTuples(open(place, to)?)))
+}
+
+struct DeniedTuples(NewTuples);
+
+impl Load for DeniedTuples {
+    fn burst(&mut self, place: &DatapathLab) -> Result<f64, String> {
+        place.forget_flows()?;
+        let took = self.0.send()?;
+        let mut buffer = [0; 64];
+        let mut arrived = 0;
+        while self.0.receiver.recv(&mut buffer).is_ok() {
+            arrived += 1;
+        }
+        if place.enforces() && arrived > 0 {
+            return Err(format!("{arrived} denied packets arrived"));
+        }
+        Ok(f64::from(PORTS.end - PORTS.start) / took.as_secs_f64())
+    }
+}
+
+fn open(place: &DatapathLab, to: SocketAddr) -> Result<NewTuples, String> {
     let receive = || -> io::Result<UdpSocket> {
         let socket = UdpSocket::bind(to)?;
         setsockopt(&socket, RcvBufForce, &(64 << 20))?;
@@ -49,12 +78,12 @@ pub(super) fn new_tuples(place: &DatapathLab, family: Family) -> Result<Box<dyn 
     let from = socket.local_addr().map(|from| from.as_socket());
     let from = from.map_err(|error| format!("opening a raw socket: {error}"))?;
     let sum = from.and_then(|from| sum(from, to));
-    Ok(Box::new(NewTuples {
+    Ok(NewTuples {
         socket,
         sum,
         to,
         receiver,
-    }))
+    })
 }
 
 impl Load for NewTuples {
