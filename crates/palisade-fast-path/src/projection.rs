@@ -383,10 +383,12 @@ impl Projection {
     fn acquire(&mut self, workload: &Workload, changes: &mut Changes) {
         *self.identities.entry(workload.identity).or_default() += 1;
         if self.identities.get(&workload.identity) == Some(&1) {
-            let sets = self.sets.keys();
-            changes
-                .rows
-                .extend(sets.map(|set| (*set, workload.identity)));
+            // All rows of sets that come into use are looked at anyway.
+            let Changes {
+                sets: all, rows, ..
+            } = changes;
+            let sets = self.sets.keys().filter(|set| !all.contains(*set));
+            rows.extend(sets.map(|set| (*set, workload.identity)));
         }
         for set in workload.sets.into_iter().flatten() {
             if !self.sets.contains_key(&set) {

@@ -14,7 +14,7 @@ use crate::flows::place::{Place, tables};
 
 /// Workloads beside the two that packets are sent between, each with a set and an identity of its own.
 const WORKLOADS: u32 = 320;
-const STARTS: usize = 5;
+const STARTS: usize = 3;
 /// What the time from loading until all interfaces have the new programs is to be.
 const AIM: Duration = Duration::from_millis(200);
 

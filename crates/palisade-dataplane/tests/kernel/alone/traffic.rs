@@ -14,9 +14,10 @@ use palisade_testkit::lab::{
 use crate::flows::place::{A, Allowed, B, Place};
 use crate::flows::switching::ask;
 
-/// The port of flows of one packet that are allowed, and of those that are not.
-pub(crate) const OPEN: u16 = 7_001;
-pub(crate) const CLOSED_PORT: u16 = 7_002;
+/// The port of flows of one packet that are allowed, and of those that are not. No spray sends from these: a packet back
+/// would be an answer.
+pub(crate) const OPEN: u16 = 63_001;
+pub(crate) const CLOSED_PORT: u16 = 63_002;
 /// The port of UDP that policies with odd numbers allow.
 pub(crate) const TURNING: u16 = 55;
 /// What has to be allowed.

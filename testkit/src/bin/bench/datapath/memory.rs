@@ -27,16 +27,16 @@ const POLICIES: usize = 1_000;
 
 pub(super) fn case() -> BenchCase {
     let name = "datapath/ebpf/memory";
-    let of = |what: &str, unit| Figure::of(format!("{name}/{what}"), unit);
+    let figure = |what: &str, unit| Figure::of(format!("{name}/{what}"), unit);
     BenchCase {
         name: name.to_owned(),
         figures: vec![
-            of("nft", "MiB"),
-            of("fast", "MiB"),
-            of("maps", "MiB"),
-            of("flow-table", "MiB"),
-            of("rows", "rows"),
-            of("identities", "identities"),
+            figure("nft", "MiB"),
+            figure("fast", "MiB"),
+            figure("maps", "MiB"),
+            figure("flow-table", "MiB"),
+            figure("rows", "rows"),
+            figure("identities", "identities"),
         ],
         processes: 1,
         asks_the_oracle: false,
