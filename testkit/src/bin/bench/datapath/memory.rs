@@ -98,7 +98,8 @@ fn input() -> BenchInput {
 
 fn measure(_: f64, samples: &mut Samples<'_>) -> Result<(), String> {
     let mut engine = Engine::new(EngineOptions::default());
-    engine.apply(input().objects().map(|object| object.update()).collect());
+    let input = input();
+    engine.apply(input.objects().map(|object| object.update()));
     let lab = Lab::new("memory").map_err(|error| error.to_string())?;
     let netns = NetNs::open(lab.namespace_name(lab.host())).map_err(|error| chain(&error))?;
     let enforce = |driver: &mut EbpfDataplane| -> Result<(), String> {
