@@ -109,6 +109,17 @@ impl World {
         self.longest_start = self.longest_start.max(began.elapsed());
         assert_eq!(agent.ask("check"), "equal", "{context}");
         check_pins(&self.place, mode, context);
+        if self.random.below(2) == 0 {
+            self.traffic.renew_turning(&self.place);
+        }
+        self.traffic.check_turning(self.policy, context);
+        // The flow that is judged otherwise by the next policy.
+        self.policy += 1;
+        assert_eq!(
+            agent.change(self.policy),
+            Answer::Line("done".to_owned()),
+            "{context}"
+        );
         self.traffic.check_turning(self.policy, context);
         self.traffic.check(context);
         self.last = mode;

@@ -18,11 +18,14 @@ use crate::flows::switching::ask;
 /// would be an answer.
 pub(crate) const OPEN: u16 = 63_001;
 pub(crate) const CLOSED_PORT: u16 = 63_002;
+/// The port of flows in which only the receiver of the first datagram speaks.
+const STREAM: u16 = 57;
 /// The port of UDP that policies with odd numbers allow.
 pub(crate) const TURNING: u16 = 55;
 /// What has to be allowed.
-pub(crate) const ALWAYS: [Allowed; 4] = [
+pub(crate) const ALWAYS: [Allowed; 5] = [
     (A, B, 17, Some(53)),
+    (A, B, 17, Some(STREAM)),
     (A, B, 6, Some(80)),
     (A, B, 17, Some(OPEN)),
     (A, B, 6, Some(OPEN)),
@@ -66,6 +69,34 @@ fn socket(place: &Place, end: usize, family: usize, port: u16) -> UdpSocket {
         UdpSocket::bind(Place::at(end, family, port))
     });
     bound.unwrap().unwrap()
+}
+
+/// After a first datagram the other end sends, one datagram after the other, each of which must arrive: it is an answer,
+/// and allowed as such alone. How many were sent.
+fn speak(first: &UdpSocket, speaker: &UdpSocket, is_done: &AtomicBool) -> u64 {
+    let patience = Some(Duration::from_secs(2));
+    for socket in [first, speaker] {
+        socket.set_read_timeout(patience).unwrap();
+    }
+    let mut buffer = [0; 8];
+    first
+        .send_to(b"first", speaker.local_addr().unwrap())
+        .unwrap();
+    speaker.recv(&mut buffer).unwrap();
+    let (listener, mut number) = (first.local_addr().unwrap(), 0_u64);
+    while !is_done.load(Ordering::Acquire) {
+        speaker.send_to(&number.to_be_bytes(), listener).unwrap();
+        let received = first.recv(&mut buffer);
+        assert_eq!(
+            received.ok(),
+            Some(8),
+            "{listener}: answer {number} is lost"
+        );
+        assert_eq!(u64::from_be_bytes(buffer), number);
+        number += 1;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    number
 }
 
 impl Traffic {
@@ -112,6 +143,12 @@ impl Traffic {
             questions.push(std::thread::spawn(move || {
                 ask(&ends.0, server, &ends.1, &done)
             }));
+            let ends = (
+                socket(place, A, family, 0),
+                socket(place, B, family, STREAM),
+            );
+            let done = Arc::clone(&is_done);
+            questions.push(std::thread::spawn(move || speak(&ends.0, &ends.1, &done)));
             turning.push([
                 socket(place, A, family, 0),
                 socket(place, B, family, TURNING),
@@ -161,18 +198,27 @@ impl Traffic {
         assert!(!has_ended, "{context}: a question or its answer is lost");
     }
 
+    /// The flows that some policies allow are new ones from here on: those of before may be the stack's.
+    pub(crate) fn renew_turning(&mut self, place: &Place) {
+        for (family, [sender, _]) in self.turning.iter_mut().enumerate() {
+            *sender = socket(place, A, family, 0);
+        }
+    }
+
     /// A flow that some policies allow goes on if this one does, and only then.
     pub(crate) fn check_turning(&self, policy: u64, context: &str) {
         let is_allowed = policy % 2 == 1;
-        for (family, [sender, receiver]) in self.turning.iter().enumerate() {
+        for [sender, receiver] in &self.turning {
             let patience = if is_allowed { 2_000 } else { 40 };
-            let patience = Duration::from_millis(patience);
-            receiver.set_read_timeout(Some(patience)).unwrap();
-            let to = Place::at(B, family, TURNING);
-            sender.send_to(&policy.to_be_bytes(), to).unwrap();
-            let mut buffer = [0; 8];
-            let arrived = receiver.recv(&mut buffer).is_ok();
-            assert_eq!(arrived, is_allowed, "{context}: family {family}, {policy}");
+            for (from, to) in [(sender, receiver), (receiver, sender)] {
+                let patience = Duration::from_millis(patience);
+                to.set_read_timeout(Some(patience)).unwrap();
+                let address = to.local_addr().unwrap();
+                from.send_to(&policy.to_be_bytes(), address).unwrap();
+                let mut buffer = [0; 8];
+                let arrived = to.recv(&mut buffer).is_ok();
+                assert_eq!(arrived, is_allowed, "{context}: to {address}, {policy}");
+            }
         }
     }
 
@@ -208,7 +254,7 @@ impl Traffic {
             .iter()
             .map(|flow| flow.counts().longest_silence);
         println!(
-            "account: {what}: {} allowed packets of as many flows, {} lost ({room} had no room); {} denied, {} let through; {asked} questions, all answered; {} connections, none cut, longest silence {:?}",
+            "account: {what}: {} allowed packets of as many flows, {} lost ({room} had no room); {} denied, {} let through; {asked} questions and datagrams of streams, none lost; {} connections, none cut, longest silence {:?}",
             sums[1],
             sums[1] - arrivals[1],
             sums[0],

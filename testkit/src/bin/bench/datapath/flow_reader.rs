@@ -23,7 +23,7 @@ pub(super) fn case() -> BenchCase {
     BenchCase {
         name: name.to_owned(),
         figures: vec![
-            Figure::of(name, "% of a core").with_reference("aim", 3.0),
+            Figure::of(name, "% of a core"),
             Figure::of(format!("{name}/flows"), "flows"),
             Figure::of(format!("{name}/first"), "ms"),
         ],

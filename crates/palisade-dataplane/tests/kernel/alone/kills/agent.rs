@@ -11,6 +11,7 @@ use palisade_model::{Direction, Prefix};
 use palisade_sys::netns::NetNs;
 use palisade_tables::{ClassId, IdentityId, Point, PolicySet, PolicySetId, Tables};
 use palisade_testkit::CountedDriver;
+use palisade_testkit::need_root;
 use palisade_testkit::test_driver::{open_fast_path, open_nftables};
 
 use super::THIRD;
@@ -171,6 +172,9 @@ fn add_third_pod(tables: &mut Tables) {
 /// The other process: it does what the lines of its input say, and nothing if it was not started as an agent.
 #[test]
 fn an_agent_that_may_die() {
+    if !need_root() {
+        return;
+    }
     let Some(order) = std::env::var(ORDER).ok() else {
         return;
     };

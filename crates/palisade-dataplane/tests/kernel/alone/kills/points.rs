@@ -1,4 +1,4 @@
-//! Where agents die.
+//! The points at which agents of the fast path die, with what must have been before so that they come there.
 
 use super::agent::Mode;
 
