@@ -11,6 +11,7 @@ use palisade_sys::conntrack::{
     Conntrack as _, ConntrackEntry, ConntrackFilter, ConntrackTuple, KernelConntrack,
     NewConnection, TupleProto,
 };
+use palisade_sys::link::KernelLinks;
 use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::craft::tcp;
 use palisade_testkit::test_driver::{list_interfaces, open_nftables};
@@ -228,9 +229,13 @@ fn flows_are_handed_over_where_the_fast_path_fails_and_it_starts_again_without_t
     }
     // Revoked, and no packet follows.
     fast.resync(&policy(&[])).unwrap();
-    // An interface that is made again cannot have programs that are pinned.
+    // The pin of an interface that goes cannot be removed.
+    let netns = place.netns();
+    let link = KernelLinks::open(&netns).unwrap().link("pal-b").unwrap();
     let links = pinned_layout(&place).join("links");
-    std::fs::remove_dir_all(links).unwrap();
+    let obstacle = links.join(format!("{}-ingress", link.unwrap().index));
+    std::fs::remove_file(&obstacle).unwrap();
+    std::fs::create_dir(&obstacle).unwrap();
     place.remake(B);
     list_interfaces(&mut fast, &place.netns()).unwrap();
     assert!(!fast.is_fast());
@@ -241,6 +246,7 @@ fn flows_are_handed_over_where_the_fast_path_fails_and_it_starts_again_without_t
         assert_eq!(goes_on(family), expected, "{family}");
     }
     assert_eq!(fast.take_hand_over(), created(8));
+    std::fs::remove_dir(&obstacle).unwrap();
     // Again with the fast path: the stack has these flows, and the fast path has those that begin.
     fast.verify(&policy(&[])).unwrap();
     assert!(fast.is_fast());
