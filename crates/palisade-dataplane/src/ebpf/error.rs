@@ -1,6 +1,6 @@
 //! Why the fast path cannot do something. Each is a condition, never a failure of enforcement.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use palisade_bpf::{MapsError, ObjectError};
 use palisade_sys::bpf::BpfError;
@@ -43,4 +43,16 @@ pub(super) enum FastPathError {
     },
     #[error("the fast path has no {0}")]
     Missing(&'static str),
+}
+
+/// The error of an operation on a path.
+pub(super) fn io_error(
+    operation: &'static str,
+    path: &Path,
+) -> impl Fn(std::io::Error) -> FastPathError {
+    move |error| FastPathError::Io {
+        operation,
+        path: path.to_owned(),
+        error,
+    }
 }

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use palisade_bpf::{
-    BpfObject, Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, SlotInterface,
-    read_counter,
+    BpfObject, Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, ProgramAttachment,
+    SlotInterface, read_counter,
 };
 use palisade_fast_path::{CounterId, FastProtocol, MapWrite, Projection, Shortage, Word};
 use palisade_layout::{
@@ -31,6 +31,7 @@ use palisade_tables::{CounterValue, Delta, Phase, Tables};
 use super::attachments::Attachments;
 use super::error::FastPathError;
 use super::hand_over::hand_over_flows;
+use super::hooks::Hooks;
 use super::pins::PinFolders;
 use super::stack_flows::record_stack_flows;
 use crate::counter_ledger::LedgerPart;
@@ -66,6 +67,7 @@ impl FastPath {
     /// Loads the programs, has them judge by `tables`, and puts them in place of those of an earlier agent.
     pub(super) fn start(
         netns: &NetNs,
+        attachment: ProgramAttachment,
         proof_bit: u32,
         tables: &Tables,
         interfaces: &InterfaceIndexes,
@@ -74,6 +76,7 @@ impl FastPath {
         let pins = PinFolders::new(netns);
         pins.create()?;
         pins.remove_other_layouts()?;
+        pins.remove_forgotten_filters()?;
         let maps = load(&pins, proof_bit)?;
         if maps.state() == FastPathState::Off {
             // Its flows were handed over, and what the stack has done since then, no program has seen.
@@ -88,7 +91,7 @@ impl FastPath {
         let mut fast = FastPath {
             maps,
             projection,
-            attachments: Attachments::new(netns),
+            attachments: Attachments::new(Hooks::new(netns, attachment)),
             pins,
             set,
             proof_bit,
@@ -226,7 +229,7 @@ impl FastPath {
         interfaces: &InterfaceIndexes,
         ledger: &mut LedgerPart<'_>,
     ) -> Result<usize, FastPathError> {
-        let detached = self.attachments.detached(&self.maps)?;
+        let detached = self.attachments.detached(&mut self.links, &self.maps)?;
         for index in &detached {
             let names = interfaces.iter().filter(|(_, known)| *known == index);
             for (name, _) in names {
@@ -356,7 +359,7 @@ impl FastPath {
         }
         for index in added {
             self.attachments
-                .attach_ingress(&self.pins, &self.maps, index)?;
+                .attach_ingress(&mut self.links, &self.pins, &self.maps, index)?;
         }
         for slot in self.projection.slots() {
             if let Some(index) = known.get(&slot.interface)
@@ -623,7 +626,7 @@ pub(super) fn remove(
 ) -> Result<FastPathRemoval, FastPathError> {
     let pins = PinFolders::new(netns);
     let mut removal = FastPathRemoval::default();
-    if !pins.exist() || fault::is_injected("fast-path-left-attached") {
+    if !pins.exist()? || fault::is_injected("fast-path-left-attached") {
         return Ok(removal);
     }
     removal.hand_over = hand_over_flows(netns, &pins, mark);

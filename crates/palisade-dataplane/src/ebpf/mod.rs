@@ -15,6 +15,7 @@ mod error;
 mod fast_path;
 mod flow_table_reader;
 mod hand_over;
+mod hooks;
 mod pins;
 mod stack_flows;
 
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use palisade_bpf::FastPathSupport;
-pub use palisade_bpf::FlowCounts;
+pub use palisade_bpf::{FlowCounts, ProgramAttachment};
 use palisade_layout::Counters;
 use palisade_model::{Protocol, Str};
 use palisade_nft::Ruleset;
@@ -77,6 +78,8 @@ pub struct EbpfDataplane {
     nft: NftDataplane,
     netns: NetNs,
     mode: FastPathMode,
+    /// How programs are attached; `None`: as the kernel does it best.
+    attachment: Option<ProgramAttachment>,
     /// The interfaces of the namespace.
     interfaces: InterfaceIndexes,
     fast: Option<Box<FastPath>>,
@@ -112,11 +115,18 @@ impl EbpfDataplane {
             nft: NftDataplane::new_in(config, netns)?,
             netns: netns.clone(),
             mode,
+            attachment: None,
             interfaces: InterfaceIndexes::new(),
             fast: None,
             failure: None,
             hand_over: None,
         })
+    }
+
+    /// Has programs be attached in this way from the next start of the fast path on, also where the kernel has a better
+    /// one: for tests.
+    pub fn set_attachment(&mut self, attachment: ProgramAttachment) {
+        self.attachment = Some(attachment);
     }
 
     /// Whether the fast path runs.
@@ -168,8 +178,11 @@ impl EbpfDataplane {
         let result = match &mut self.fast {
             Some(fast) => fast.sync(tables, &self.interfaces, &mut part),
             None => {
-                if let Some(missing) = FastPathSupport::probe().missing.first() {
-                    self.failure = Some(DriverCondition {
+                let support = FastPathSupport::probe();
+                let attachment = self.attachment.or(support.attachment);
+                let (None, Some(attachment)) = (support.missing.first(), attachment) else {
+                    let missing = support.missing.first();
+                    self.failure = missing.map(|missing| DriverCondition {
                         kind: "FastPathOff",
                         reason: missing.feature,
                         message: format!(
@@ -177,9 +190,15 @@ impl EbpfDataplane {
                         ),
                     });
                     return self.remove_fast_path(Some(ledger));
-                }
-                let started =
-                    FastPath::start(&self.netns, proof_bit, tables, &self.interfaces, &mut part);
+                };
+                let started = FastPath::start(
+                    &self.netns,
+                    attachment,
+                    proof_bit,
+                    tables,
+                    &self.interfaces,
+                    &mut part,
+                );
                 started.map(|fast| {
                     self.fast = Some(Box::new(fast));
                     0
