@@ -52,6 +52,7 @@ pub(crate) fn fast_path_report() -> FastPathReport {
     let missing = support.missing.iter();
     FastPathReport {
         possible: support.is_complete(),
+        attachment: support.attachment.map(|attachment| attachment.to_string()),
         figures: None,
         missing: missing
             .map(|missing| MissingFeatureReport {

@@ -507,6 +507,25 @@ fn a_full_table_loses_flows_and_counts_them() {
     }
 }
 
+/// Runs all of these, for a guest.
+pub(crate) fn check_all() {
+    let checks = [
+        check_connections,
+        check_unproven,
+        check_owned_only,
+        check_halves,
+        check_datagrams,
+        check_passed,
+        check_inheritance,
+        check_via_stack,
+        check_expiry,
+        check_full_table,
+    ];
+    for check in checks {
+        check(0);
+    }
+}
+
 /// The name of a mistake, and what is to find it.
 #[cfg(feature = "faults")]
 type Mistake = (&'static str, fn(u64));

@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 
 use palisade_bpf::{BpfObject, LoadedObject};
 use palisade_dataplane::Dataplane as _;
-use palisade_dataplane::ebpf::{self, EbpfDataplane};
+use palisade_dataplane::ebpf::{self, EbpfDataplane, ProgramAttachment};
 use palisade_sys::bpf::{AttachPoint, BpfLink};
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::run_in;
 use palisade_testkit::CountedDriver;
 use palisade_testkit::test_driver::{list_interfaces, mount_bpf_file_system};
 
-use super::fast::{CLOSED, counts, datagram, driver};
+use super::fast::{CLOSED, attachments, counts, datagram, driver};
 use super::need_root;
 use super::place::{A, Allowed, B, Place, tables};
 
-const ALLOWED: [Allowed; 1] = [(A, B, 17, Some(53))];
+pub(super) const ALLOWED: [Allowed; 1] = [(A, B, 17, Some(53))];
 
 /// The conditions of a driver, as kind, reason and message.
-fn conditions(driver: &EbpfDataplane) -> Vec<(&'static str, &'static str, String)> {
+pub(super) fn conditions(driver: &EbpfDataplane) -> Vec<(&'static str, &'static str, String)> {
     let conditions = driver.conditions().into_iter();
     conditions
         .map(|condition| (condition.kind, condition.reason, condition.message))
@@ -29,7 +29,7 @@ fn conditions(driver: &EbpfDataplane) -> Vec<(&'static str, &'static str, String
 }
 
 /// Whether a datagram that is allowed arrives, one that is not does not, and how many flows the fast path has then.
-fn owned_flows(place: &Place, driver: &CountedDriver) -> u64 {
+pub(super) fn owned_flows(place: &Place, driver: &CountedDriver) -> u64 {
     driver.forget_flows();
     place.lab.flush_conntrack().unwrap();
     for family in [0, 1] {
@@ -197,7 +197,14 @@ fn an_interface_that_is_made_again_takes_part_again() {
     if !need_root() {
         return;
     }
-    let mut place = Place::quiet("fastagain");
+    for attachment in attachments() {
+        interface_made_again_takes_part(attachment);
+    }
+}
+
+/// Also run in a guest.
+pub(super) fn interface_made_again_takes_part(attachment: ProgramAttachment) {
+    let mut place = Place::quiet("fastagain").attached_by(attachment);
     let closed = tables(&CLOSED, &ALLOWED);
     let mut driver = driver(&place);
     driver.resync(&closed).unwrap();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use palisade_bpf::{BpfObject, FastPathState, FlowTable};
+use palisade_dataplane::ebpf::ProgramAttachment;
 use palisade_dataplane::{Dataplane as _, FlowHandOver, ebpf};
 use palisade_sys::bpf::BpfMap;
 use palisade_sys::conntrack::{
@@ -15,7 +16,7 @@ use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::craft::tcp;
 use palisade_testkit::test_driver::{list_interfaces, open_nftables};
 
-use super::fast::{ACK, CLOSED, SYN, config, counts, datagram, driver, segment};
+use super::fast::{ACK, CLOSED, SYN, attachments, config, counts, datagram, driver, segment};
 use super::need_root;
 use super::place::{A, Allowed, B, Place, tables, tag};
 
@@ -86,7 +87,14 @@ fn allowed_flows_live_and_revoked_ones_stop_when_the_fast_path_goes() {
     if !need_root() {
         return;
     }
-    let place = Place::quiet("handover");
+    for attachment in attachments() {
+        allowed_live_and_revoked_stop(attachment);
+    }
+}
+
+/// Also run in a guest.
+pub(super) fn allowed_live_and_revoked_stop(attachment: ProgramAttachment) {
+    let place = Place::quiet("handover").attached_by(attachment);
     let (dns, http): (Allowed, Allowed) = ((A, B, 17, Some(53)), (A, B, 6, Some(80)));
     let (dns_later, http_later) = ((A, B, 17, Some(54)), (A, B, 6, Some(81)));
     let (dns_before, http_before) = ((A, B, 17, Some(55)), (A, B, 6, Some(82)));
@@ -211,7 +219,14 @@ fn flows_are_handed_over_where_the_fast_path_fails_and_it_starts_again_without_t
     if !need_root() {
         return;
     }
-    let mut place = Place::quiet("handfail");
+    for attachment in attachments() {
+        failure_hands_over(attachment);
+    }
+}
+
+/// Also run in a guest.
+pub(super) fn failure_hands_over(attachment: ProgramAttachment) {
+    let mut place = Place::quiet("handfail").attached_by(attachment);
     let policy = |more: &[Allowed]| {
         let (dns, http): (Allowed, Allowed) = ((A, B, 17, Some(53)), (A, B, 6, Some(80)));
         let allowed: Vec<Allowed> = [dns, http].iter().chain(more).copied().collect();
