@@ -138,16 +138,21 @@ fn filters_and_qdiscs_of_others_are_listed() {
         links.filter_qdisc(index).unwrap().as_deref(),
         Some("ingress")
     );
-    tc(
-        &a,
-        "filter add dev a0 ingress pref 7 protocol ip u32 match u32 0 0 action ok",
-    );
-    let found = links.filters(index, AttachPoint::Ingress).unwrap();
-    assert!(!found.is_empty());
-    for filter in found {
-        assert_eq!((filter.id.priority, &*filter.kind), (7, "u32"));
-        assert_eq!((filter.program, filter.name), (None, None));
-    }
+    let next = load("pal_next", &constant(NEXT)).unwrap();
+    let id = TcFilterId {
+        priority: 7,
+        handle: 1,
+    };
+    let point = AttachPoint::Ingress;
+    links
+        .add_filter(index, point, id, (&next, "other"))
+        .unwrap();
+    let found = links.filters(index, point).unwrap();
+    let expected = TcFilter {
+        id,
+        ..filter(&next, "other")
+    };
+    assert_eq!(found, [expected]);
     // The place of clsact is taken.
     links.add_clsact(index).unwrap();
     assert_eq!(

@@ -1,7 +1,10 @@
 //! Programs that are attached as filters of traffic control: others can delete them, and nothing else does.
 
+use palisade_bpf::BpfObject;
 use palisade_dataplane::ebpf::{self, EbpfDataplane, ProgramAttachment};
 use palisade_dataplane::{Dataplane as _, FastPathPart};
+use palisade_sys::bpf::AttachPoint;
+use palisade_sys::link::{KernelLinks, TcFilterId};
 use palisade_sys::netns::run_in;
 use palisade_testkit::CountedDriver;
 use palisade_testkit::test_driver::open_nftables;
@@ -23,6 +26,22 @@ fn tc(place: &Place, arguments: &str) {
     let output = run_in(&place.netns(), run).unwrap().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "tc {arguments}: {errors}");
+}
+
+/// Adds a filter of somebody else, of a kind that each kernel has.
+fn add_foreign(place: &Place, interface: &str, point: AttachPoint) {
+    let mut links = KernelLinks::open(&place.netns()).unwrap();
+    let index = links.link(interface).unwrap().unwrap().index;
+    let loaded = BpfObject::PROBE.load().unwrap();
+    let program = loaded.program("probe_features").unwrap();
+    let id = TcFilterId {
+        priority: 9,
+        handle: 1,
+    };
+    links.add_clsact(index).unwrap();
+    links
+        .add_filter(index, point, id, (program, "other"))
+        .unwrap();
 }
 
 /// What a check finds: the part, and what is there.
@@ -48,11 +67,7 @@ fn an_interface_with_filters_of_others_is_left_to_nftables() {
 pub(super) fn others_are_left_alone(attachment: ProgramAttachment) {
     let place = Place::quiet("tcothers").attached_by(attachment);
     let closed = tables(&CLOSED, &ALLOWED);
-    tc(&place, "qdisc add dev pal-b clsact");
-    tc(
-        &place,
-        "filter add dev pal-b egress pref 9 protocol all matchall action ok",
-    );
+    add_foreign(&place, "pal-b", AttachPoint::Egress);
     let mut driver = driver(&place);
     driver.resync(&closed).unwrap();
     assert!(driver.is_fast());
@@ -64,7 +79,7 @@ pub(super) fn others_are_left_alone(attachment: ProgramAttachment) {
         ("FastPathPartial", "InterfaceNotAttached")
     );
     assert!(
-        message.contains("pal-b") && message.contains("a tc filter (matchall)"),
+        message.contains("pal-b") && message.contains("the tc filter with BPF program"),
         "{message}"
     );
     assert_eq!(owned_flows(&place, &driver), 0);
@@ -121,16 +136,14 @@ pub(super) fn deleted_filters_are_attached_again(attachment: ProgramAttachment) 
         assert_eq!(owned_flows(&place, &driver), 2, "{change}");
     }
     // One beside it, and the folder that stands for one is gone.
-    tc(
-        &place,
-        "filter add dev pal-a ingress pref 9 protocol all matchall action ok",
-    );
+    add_foreign(&place, "pal-a", AttachPoint::Ingress);
     let beside = found(&driver);
     assert_eq!(beside.len(), 1, "{beside:?}");
-    assert!(
-        beside[0].1.ends_with("a tc filter (matchall)"),
-        "{beside:?}"
-    );
+    let count = beside[0]
+        .1
+        .matches("the tc filter with BPF program")
+        .count();
+    assert_eq!(count, 2, "{beside:?}");
     tc(&place, "filter del dev pal-a ingress pref 9");
     let mut layouts = std::fs::read_dir(ebpf::pin_folder(&place.netns())).unwrap();
     let links = layouts.next().unwrap().unwrap().path().join("links");
