@@ -213,7 +213,7 @@ impl Hooks {
             }
         }
         if self.attachment == ProgramAttachment::TcFilter
-            && let Some(kind) = links.filter_qdisc(interface)?
+            && let Some(kind) = links.filter_qdiscs()?.remove(&interface)
             && kind != "clsact"
         {
             return Ok(Some(format!(
@@ -279,7 +279,7 @@ impl Filters {
     pub(super) fn list(&mut self) -> Result<Vec<(u32, AttachPoint)>, FastPathError> {
         let links = self.links()?;
         let mut found = Vec::new();
-        for interface in links.interfaces_with_filter_qdiscs()? {
+        for interface in links.filter_qdiscs()?.into_keys() {
             for point in AttachPoint::ALL {
                 if links.filters(interface, point)?.iter().any(is_own) {
                     found.push((interface, point));

@@ -7,7 +7,7 @@
 //!
 //! Never: deletes a qdisc; changes a filter with another number than the one that is given.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
 
 use super::types::LinkAction;
@@ -194,46 +194,25 @@ impl KernelLinks {
         )
     }
 
-    /// The kind of the qdisc that filters of an interface belong to: `clsact`, or `ingress`; `None` if it has none.
+    /// The interfaces that may have filters at their attach points, each with the kind of the qdisc that these belong to:
+    /// `clsact`, or `ingress`.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn filter_qdisc(&mut self, interface: u32) -> Result<Option<String>, LinkError> {
-        self.with_action(
-            || LinkAction::GetFilterQdisc(interface),
-            |this| {
-                let answer = this.socket.get(libc::RTM_GETQDISC, |out| {
-                    out.extend_from_slice(&header(interface, 0, FILTER_QDISC, 0));
-                });
-                match answer {
-                    Ok(Some(message)) => {
-                        Ok(read_filter_qdisc(&message.payload)?.map(|(_, kind)| kind))
-                    }
-                    Ok(None) => Ok(None),
-                    Err(error) if [Errno::ENOENT, Errno::ENODEV].contains(&error.errno) => Ok(None),
-                    Err(error) => Err(error),
-                }
-            },
-        )
-    }
-
-    /// The interfaces that may have filters at their attach points.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub fn interfaces_with_filter_qdiscs(&mut self) -> Result<BTreeSet<u32>, LinkError> {
+    pub fn filter_qdiscs(&mut self) -> Result<BTreeMap<u32, String>, LinkError> {
         self.with_action(
             || LinkAction::List("qdiscs"),
             |this| {
+                // One alone is told to all who listen, not to who asks.
                 let found = this.socket.dump(
                     libc::RTM_GETQDISC,
                     |out| out.extend_from_slice(&header(0, 0, 0, 0)),
                     |message| read_filter_qdisc(&message.payload),
                 );
                 match found {
-                    Ok(found) => Ok(found.into_iter().map(|(interface, _)| interface).collect()),
+                    Ok(found) => Ok(found.into_iter().collect()),
                     // A kernel without traffic control.
-                    Err(error) if error.errno == Errno::EOPNOTSUPP => Ok(BTreeSet::new()),
+                    Err(error) if error.errno == Errno::EOPNOTSUPP => Ok(BTreeMap::new()),
                     Err(error) => Err(error),
                 }
             },

@@ -412,8 +412,6 @@ pub enum LinkAction {
     SetNeighbour(Neighbour),
     /// Adding the qdisc `clsact` to the link with this index.
     AddClsact(u32),
-    /// Reading the qdisc that the filters of the link with this index belong to.
-    GetFilterQdisc(u32),
     /// Adding a filter to the link with this index.
     AddFilter(u32, AttachPoint),
     /// Replacing the program of a filter.
@@ -454,9 +452,6 @@ impl fmt::Display for LinkAction {
             Self::DeleteRule(rule) => write!(f, "deleting routing rule {rule}"),
             Self::SetNeighbour(neighbour) => write!(f, "setting {neighbour}"),
             Self::AddClsact(index) => write!(f, "adding the qdisc clsact to interface {index}"),
-            Self::GetFilterQdisc(index) => {
-                write!(f, "reading the qdisc of filters of interface {index}")
-            }
             Self::AddFilter(index, point) => {
                 write!(f, "adding a tc filter to interface {index}, {point}")
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use palisade_sys::Errno;
 use palisade_sys::bpf::{AttachPoint, BpfProgram};
-use palisade_sys::link::{TcFilter, TcFilterId};
+use palisade_sys::link::{KernelLinks, TcFilter, TcFilterId};
 use palisade_sys::netns::{NetNs, run_in, run_in_new};
 
 use crate::bpf::{DROP, NEXT, constant, load};
@@ -25,6 +25,11 @@ fn tc(space: &TestNetNs, arguments: &str) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "tc {arguments}: {errors}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The qdisc of filters that an interface has.
+fn kind(links: &mut KernelLinks, interface: u32) -> Option<String> {
+    links.filter_qdiscs().unwrap().remove(&interface)
 }
 
 fn filter(program: &BpfProgram, name: &str) -> TcFilter {
@@ -68,26 +73,11 @@ fn filters_are_replaced_in_place_and_stay_until_they_are_deleted() {
             assert!(!links.delete_filter(index, point, ID).unwrap());
             let absent = links.replace_filter(index, point, ID, (&next, "one"));
             assert!(!absent.unwrap());
-            assert_eq!(links.filter_qdisc(index).unwrap(), None);
-            assert!(
-                !links
-                    .interfaces_with_filter_qdiscs()
-                    .unwrap()
-                    .contains(&index)
-            );
+            assert_eq!(kind(&mut links, index), None);
         }
         links.add_clsact(index).unwrap();
         links.add_clsact(index).unwrap();
-        assert_eq!(
-            links.filter_qdisc(index).unwrap().as_deref(),
-            Some("clsact")
-        );
-        assert!(
-            links
-                .interfaces_with_filter_qdiscs()
-                .unwrap()
-                .contains(&index)
-        );
+        assert_eq!(kind(&mut links, index).as_deref(), Some("clsact"));
         let absent = links.replace_filter(index, point, ID, (&next, "one"));
         assert!(!absent.unwrap());
         links.add_filter(index, point, ID, (&next, "one")).unwrap();
@@ -117,7 +107,7 @@ fn filters_are_replaced_in_place_and_stay_until_they_are_deleted() {
     let absent = links.add_clsact(9_999).unwrap_err();
     assert_eq!(absent.errno(), Some(Errno::ENODEV), "{absent}");
     assert_eq!(links.filters(9_999, AttachPoint::Ingress).unwrap(), []);
-    assert_eq!(links.filter_qdisc(9_999).unwrap(), None);
+    assert_eq!(kind(&mut links, 9_999), None);
     assert!(
         !links
             .delete_filter(9_999, AttachPoint::Ingress, ID)
@@ -134,10 +124,7 @@ fn filters_and_qdiscs_of_others_are_listed() {
     let index = a.links().link("a0").unwrap().unwrap().index;
     let mut links = a.links();
     tc(&a, "qdisc add dev a0 ingress");
-    assert_eq!(
-        links.filter_qdisc(index).unwrap().as_deref(),
-        Some("ingress")
-    );
+    assert_eq!(kind(&mut links, index).as_deref(), Some("ingress"));
     let next = load("pal_next", &constant(NEXT)).unwrap();
     let id = TcFilterId {
         priority: 7,
@@ -155,12 +142,9 @@ fn filters_and_qdiscs_of_others_are_listed() {
     assert_eq!(found, [expected]);
     // The place of clsact is taken.
     links.add_clsact(index).unwrap();
-    assert_eq!(
-        links.filter_qdisc(index).unwrap().as_deref(),
-        Some("ingress")
-    );
+    assert_eq!(kind(&mut links, index).as_deref(), Some("ingress"));
     tc(&a, "qdisc del dev a0 ingress");
-    assert_eq!(links.filter_qdisc(index).unwrap(), None);
+    assert_eq!(kind(&mut links, index), None);
 }
 
 #[test]
