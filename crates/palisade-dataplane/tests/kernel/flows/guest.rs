@@ -47,11 +47,17 @@ fn filters_are_repaired_and_go_with_the_fast_path() {
     }
     run(&[
         nothing_stays,
-        allowed_live_and_revoked_stop,
-        failure_hands_over,
         interface_made_again_takes_part,
         others_are_left_alone,
         deleted_filters_are_attached_again,
         forgotten_filters_are_deleted,
     ]);
+}
+
+#[test]
+fn flows_are_handed_over_to_connection_tracking() {
+    if !need_root() || !need_guest("flows::guest::flows_are_handed_over_to_connection_tracking") {
+        return;
+    }
+    run(&[allowed_live_and_revoked_stop, failure_hands_over]);
 }
