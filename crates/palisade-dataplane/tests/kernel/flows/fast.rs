@@ -124,8 +124,8 @@ fn what_is_allowed_is_delivered_by_the_fast_path_until_it_is_revoked() {
     }
 }
 
-/// Also run in a guest.
-pub(super) fn allowed_is_delivered_until_it_is_revoked(attachment: ProgramAttachment) {
+/// With programs that are attached in one way.
+fn allowed_is_delivered_until_it_is_revoked(attachment: ProgramAttachment) {
     let place = Place::quiet("fast").attached_by(attachment);
     let mut driver = driver(&place);
     let allowed = [(A, B, 17, Some(53)), (A, B, 6, Some(80))];
@@ -183,8 +183,8 @@ fn packets_of_an_owned_flow_that_go_by_the_stack_are_not_judged_there() {
     }
 }
 
-/// Also run in a guest.
-pub(super) fn proven_packets_are_not_judged(attachment: ProgramAttachment) {
+/// With programs that are attached in one way.
+fn proven_packets_are_not_judged(attachment: ProgramAttachment) {
     let place = Place::quiet("proof").attached_by(attachment);
     let mut driver = driver(&place);
     driver
@@ -234,8 +234,8 @@ fn a_new_agent_takes_over_flows_and_counts() {
     }
 }
 
-/// Also run in a guest.
-pub(super) fn flows_and_counts_are_taken_over(attachment: ProgramAttachment) {
+/// With programs that are attached in one way.
+fn flows_and_counts_are_taken_over(attachment: ProgramAttachment) {
     let place = Place::quiet("fasttwo").attached_by(attachment);
     let allowed = [(A, B, 17, Some(53)), (A, B, 17, Some(54))];
     let closed = tables(&CLOSED, &allowed);
@@ -387,8 +387,8 @@ fn answers_of_a_service_are_translated_also_of_flows_from_before_the_fast_path()
     }
 }
 
-/// Also run in a guest.
-pub(super) fn answers_are_translated(attachment: ProgramAttachment) {
+/// With programs that are attached in one way.
+fn answers_are_translated(attachment: ProgramAttachment) {
     let place = Place::new("fastdnat").attached_by(attachment);
     place.nft(
         place.lab.host(),

@@ -4,15 +4,11 @@ use palisade_bpf::FastPathSupport;
 use palisade_dataplane::ebpf::ProgramAttachment;
 use palisade_testkit::need_guest;
 
-use super::fast::{
-    allowed_is_delivered_until_it_is_revoked, answers_are_translated,
-    flows_and_counts_are_taken_over, nothing_stays, proven_packets_are_not_judged,
-};
+use super::fast::nothing_stays;
 use super::fast_failures::interface_made_again_takes_part;
 use super::fast_filters::{
     deleted_filters_are_attached_again, forgotten_filters_are_deleted, others_are_left_alone,
 };
-use super::handed_over::{allowed_live_and_revoked_stop, failure_hands_over};
 use super::need_root;
 
 /// Runs tests one after the other by filters, which is what the guest's kernel can do best.
@@ -23,21 +19,6 @@ fn run(tests: &[fn(ProgramAttachment)]) {
     for test in tests {
         test(attachment);
     }
-}
-
-#[test]
-fn flows_are_delivered_revoked_and_taken_over_by_filters() {
-    if !need_root()
-        || !need_guest("flows::guest::flows_are_delivered_revoked_and_taken_over_by_filters")
-    {
-        return;
-    }
-    run(&[
-        allowed_is_delivered_until_it_is_revoked,
-        proven_packets_are_not_judged,
-        flows_and_counts_are_taken_over,
-        answers_are_translated,
-    ]);
 }
 
 #[test]
@@ -52,12 +33,4 @@ fn filters_are_repaired_and_go_with_the_fast_path() {
         deleted_filters_are_attached_again,
         forgotten_filters_are_deleted,
     ]);
-}
-
-#[test]
-fn flows_are_handed_over_to_connection_tracking() {
-    if !need_root() || !need_guest("flows::guest::flows_are_handed_over_to_connection_tracking") {
-        return;
-    }
-    run(&[allowed_live_and_revoked_stop, failure_hands_over]);
 }

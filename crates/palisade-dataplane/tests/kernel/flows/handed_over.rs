@@ -92,8 +92,8 @@ fn allowed_flows_live_and_revoked_ones_stop_when_the_fast_path_goes() {
     }
 }
 
-/// Also run in a guest.
-pub(super) fn allowed_live_and_revoked_stop(attachment: ProgramAttachment) {
+/// With programs that are attached in one way.
+fn allowed_live_and_revoked_stop(attachment: ProgramAttachment) {
     let place = Place::quiet("handover").attached_by(attachment);
     let (dns, http): (Allowed, Allowed) = ((A, B, 17, Some(53)), (A, B, 6, Some(80)));
     let (dns_later, http_later) = ((A, B, 17, Some(54)), (A, B, 6, Some(81)));
@@ -226,8 +226,8 @@ fn flows_are_handed_over_where_the_fast_path_fails_and_it_starts_again_without_t
     }
 }
 
-/// Also run in a guest.
-pub(super) fn failure_hands_over(attachment: ProgramAttachment) {
+/// With programs that are attached in one way.
+fn failure_hands_over(attachment: ProgramAttachment) {
     let mut place = Place::quiet("handfail").attached_by(attachment);
     let policy = |more: &[Allowed]| {
         let (dns, http): (Allowed, Allowed) = ((A, B, 17, Some(53)), (A, B, 6, Some(80)));
