@@ -5,12 +5,15 @@
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
-use palisade_dataplane::ebpf::{self, EbpfDataplane, FastPathMode};
+use palisade_dataplane::ebpf::{self, EbpfDataplane, FastPathConfig, FastPathMode};
 use palisade_dataplane::nftables::Config;
 use palisade_dataplane::{DriverError, DriverErrorKind, Interface, PolicyDriver as _};
+use palisade_model::Prefix;
 use palisade_sys::bpf::is_bpf_file_system;
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
+
+use crate::lab::OUTSIDE_INTERFACE;
 
 /// The proof bit of tests.
 const PROOF_BIT: u32 = 0x2000;
@@ -64,11 +67,25 @@ pub fn open_nftables(config: Config, netns: &NetNs) -> Result<EbpfDataplane, Dri
 /// # Errors
 /// As [`EbpfDataplane::new_in`]; if no BPF file system can be mounted.
 pub fn open_fast_path(config: Config, netns: &NetNs) -> Result<EbpfDataplane, DriverError> {
-    mount_bpf_file_system()?;
-    let mode = FastPathMode::On {
+    let fast = FastPathConfig {
         proof_bit: PROOF_BIT,
+        networks: vec![Prefix::ALL_V4, Prefix::ALL_V6],
+        uplinks: vec![OUTSIDE_INTERFACE.into()],
     };
-    let mut driver = EbpfDataplane::new_in(config, mode, netns)?;
+    open_fast_path_with(config, fast, netns)
+}
+
+/// The same with another fast path: the lab's packets to the outside take it, or not.
+///
+/// # Errors
+/// As [`open_fast_path`].
+pub fn open_fast_path_with(
+    config: Config,
+    fast: FastPathConfig,
+    netns: &NetNs,
+) -> Result<EbpfDataplane, DriverError> {
+    mount_bpf_file_system()?;
+    let mut driver = EbpfDataplane::new_in(config, FastPathMode::On(fast), netns)?;
     list_interfaces(&mut driver, netns)?;
     Ok(driver)
 }

@@ -6,7 +6,7 @@ use palisade_bpf::FastPathSupport;
 use palisade_config::{
     Config, DataplaneKind, DnsConfig, HostConfig, NftablesConfig, PolicyConfig, WorkloadsConfig,
 };
-use palisade_dataplane::ebpf::{self, EbpfDataplane, FastPathMode};
+use palisade_dataplane::ebpf::{self, EbpfDataplane, FastPathConfig, FastPathMode};
 use palisade_dataplane::nftables::{self, NflogConfig, PacketMarkBits, RedirectConfig};
 use palisade_dataplane::{Dataplane, DriverError, DriverErrorKind};
 use palisade_enforcer::policy_subsystem::judgement_options;
@@ -22,10 +22,17 @@ const DRIVERS: [(&str, OpenDriver); 2] = [
         open_nftables(config, FastPathMode::Off)
     }),
     (ebpf::NAME, |config| {
-        let mode = FastPathMode::On {
+        let dataplane = &config.dataplane;
+        let fast = FastPathConfig {
             proof_bit: PROOF_BIT,
+            networks: dataplane.networks.clone(),
+            uplinks: dataplane
+                .uplinks
+                .iter()
+                .map(|name| name.as_str().into())
+                .collect(),
         };
-        open_nftables(config, mode)
+        open_nftables(config, FastPathMode::On(fast))
     }),
 ];
 
@@ -52,6 +59,7 @@ pub(crate) fn fast_path_report() -> FastPathReport {
     let missing = support.missing.iter();
     FastPathReport {
         possible: support.is_complete(),
+        attachment: support.attachment.map(|attachment| attachment.to_string()),
         figures: None,
         missing: missing
             .map(|missing| MissingFeatureReport {
@@ -149,7 +157,7 @@ fn nftables_config(
         ct_mark_mask: config.mark_mask,
         packet_mark: PacketMarkBits {
             early_stage: PACKET_MARK_BIT,
-            proof: None,
+            ..PacketMarkBits::default()
         },
         judgement: judgement_options(policy, host),
         deny_action: policy.deny_action,

@@ -387,6 +387,9 @@ pub struct FastPathFiguresReport {
 pub struct FastPathReport {
     /// Whether the host has all that it needs.
     pub possible: bool,
+    /// How programs are attached to interfaces here; absent if they cannot be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<String>,
     /// What it has; absent if it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figures: Option<FastPathFiguresReport>,

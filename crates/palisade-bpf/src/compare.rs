@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-use palisade_fast_path::{FastProtocol, MapWrite, SlotRow};
+use palisade_fast_path::{FastProtocol, MAX_LENGTHS, MapWrite, SlotRow};
 
 use crate::maps::{
     BUCKET_WORDS, CONFIG_BUCKET_MASK, CONFIG_EPOCH, CONFIG_PROOF_BIT, CONFIG_STATE, ClassRows,
-    DESCRIPTOR_WORDS, FastPathMaps, MapsError, SLOT_ARMED, SLOT_WORDS, SlotInterface, class_row,
-    endpoint_row, find, load, pair, port_key,
+    DESCRIPTOR_WORDS, FastPathMaps, MapsError, SLOT_ARMED, SLOT_WORDS, SlotInterface, UPLINK,
+    class_row, complete_word, endpoint_row, find, length_word, load, pair, port_key, prefix_row,
 };
 
 /// How many differences are told.
@@ -46,12 +46,14 @@ pub struct MapComparison {
 }
 
 /// What should be in force beside the rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedConfig {
     /// The half of the policy.
     pub half: usize,
     /// The bit of the packet mark.
     pub proof_bit: u32,
+    /// The interfaces to other hosts that have programs.
+    pub uplinks: Vec<u32>,
 }
 
 /// An element that should be in a map.
@@ -59,6 +61,16 @@ struct ExpectedElement {
     value: u64,
     element: String,
     address: Option<IpAddr>,
+}
+
+impl ExpectedElement {
+    fn new(value: u64, element: String) -> Self {
+        ExpectedElement {
+            value,
+            element,
+            address: None,
+        }
+    }
 }
 
 /// The elements that should be in a hash, by key.
@@ -103,13 +115,53 @@ impl FastPathMaps {
         interface: impl Fn(&SlotRow) -> Option<Option<SlotInterface>>,
     ) -> Result<MapComparison, MapsError> {
         let mut comparison = MapComparison::default();
-        self.compare_config(config, &mut comparison);
+        self.compare_config(&config, &mut comparison);
         self.compare_slots(listing, interface, &mut comparison);
         self.compare_sets(listing, &mut comparison);
+        self.compare_lengths(listing, &mut comparison);
         self.compare_descriptors(listing, &mut comparison);
-        let mut endpoints = ExpectedHash::new();
-        let mut classes = ExpectedHash::new();
-        let mut ports = ExpectedHash::new();
+        let [endpoints, classes, ports, prefixes] = self.expected_hashes(listing);
+        let uplinks = config.uplinks.iter().map(|index| {
+            let key = index.to_ne_bytes().to_vec();
+            let element = uplink_element(&key);
+            (key, ExpectedElement::new(UPLINK, element))
+        });
+        for (map, expected, texts) in [
+            (
+                "endpoints",
+                endpoints,
+                HashTexts::new(endpoint_element, endpoint_text),
+            ),
+            (
+                "classes",
+                classes,
+                HashTexts::new(class_element, classes_text),
+            ),
+            (
+                "ports",
+                ports,
+                HashTexts::new(port_element, |value| word_text(value as u32)),
+            ),
+            (
+                "prefixes",
+                prefixes,
+                HashTexts::new(prefix_element, prefix_text),
+            ),
+            (
+                "uplinks",
+                uplinks.collect(),
+                HashTexts::new(uplink_element, |_| "attached".to_owned()),
+            ),
+        ] {
+            self.compare_hash(map, expected, texts, &mut comparison)?;
+        }
+        Ok(comparison)
+    }
+
+    /// The elements of `endpoints`, `classes`, `ports` and `prefixes`.
+    fn expected_hashes(&self, listing: &[MapWrite]) -> [ExpectedHash; 4] {
+        let [mut endpoints, mut classes, mut ports, mut prefixes] =
+            [const { ExpectedHash::new() }; 4];
         for write in listing {
             match write {
                 MapWrite::Slot(row) => {
@@ -128,11 +180,7 @@ impl FastPathMaps {
                     classes: Some(values),
                 } => {
                     let (key, value) = class_row(*set, identity.0, *values);
-                    let expected = ExpectedElement {
-                        value,
-                        element: class_element(&key),
-                        address: None,
-                    };
+                    let expected = ExpectedElement::new(value, class_element(&key));
                     classes.insert(key.to_vec(), expected);
                 }
                 MapWrite::Class {
@@ -141,28 +189,25 @@ impl FastPathMaps {
                     first_range,
                 } => {
                     for (key, value) in ClassRows::new(*number, content, *first_range).ports {
-                        let expected = ExpectedElement {
-                            value,
-                            element: port_element(&key),
-                            address: None,
-                        };
+                        let expected = ExpectedElement::new(value, port_element(&key));
                         ports.insert(key, expected);
                     }
+                }
+                MapWrite::Prefix {
+                    prefix,
+                    identities: Some(identities),
+                } => {
+                    let (key, value) = prefix_row(*prefix, *identities);
+                    let expected = ExpectedElement::new(value, format!("prefix {prefix}"));
+                    prefixes.insert(key.to_vec(), expected);
                 }
                 _ => {}
             }
         }
-        let port_text = |value| word_text(value as u32);
-        let texts = HashTexts::new(endpoint_element, endpoint_text);
-        self.compare_hash("endpoints", endpoints, texts, &mut comparison)?;
-        let texts = HashTexts::new(class_element, classes_text);
-        self.compare_hash("classes", classes, texts, &mut comparison)?;
-        let texts = HashTexts::new(port_element, port_text);
-        self.compare_hash("ports", ports, texts, &mut comparison)?;
-        Ok(comparison)
+        [endpoints, classes, ports, prefixes]
     }
 
-    fn compare_config(&self, expected: ExpectedConfig, comparison: &mut MapComparison) {
+    fn compare_config(&self, expected: &ExpectedConfig, comparison: &mut MapComparison) {
         let buckets = self.flows.words().len() / BUCKET_WORDS;
         let found = |word| load(&self.config, word);
         for (element, expected, found) in [
@@ -255,6 +300,32 @@ impl FastPathMaps {
             if expected != found {
                 let values = [expected, found].map(halves_text);
                 comparison.add("sets", format!("set {number}, default class"), values);
+            }
+        }
+    }
+
+    fn compare_lengths(&self, listing: &[MapWrite], comparison: &mut MapComparison) {
+        let mut expected = [0; 1 + MAX_LENGTHS];
+        for write in listing {
+            let (at, word) = match write {
+                MapWrite::PrefixLength { place, length } => (1 + place, length_word(*length)),
+                MapWrite::Networks { complete } => (0, complete_word(*complete)),
+                _ => continue,
+            };
+            if let Some(place) = expected.get_mut(at) {
+                *place = word;
+            }
+        }
+        for (at, expected) in expected.into_iter().enumerate() {
+            let found = load(&self.lengths, at);
+            comparison.elements += 1;
+            if expected != found {
+                let element = match at {
+                    0 => "halves with all prefixes".to_owned(),
+                    _ => format!("length {at}"),
+                };
+                let values = [expected, found].map(|value| format!("{value:#x}"));
+                comparison.add("lengths", element, values);
             }
         }
     }
@@ -360,6 +431,32 @@ fn endpoint_text(value: u64) -> String {
         value as u16,
         value >> 16 & 0xffff
     )
+}
+
+fn prefix_element(key: &[u8]) -> String {
+    let octets = key
+        .get(..16)
+        .and_then(|octets| <[u8; 16]>::try_from(octets).ok());
+    let address = Ipv6Addr::from(octets.unwrap_or_default()).to_canonical();
+    let bits = word_at(key, 16);
+    let bits = if address.is_ipv4() {
+        bits.saturating_sub(96)
+    } else {
+        bits
+    };
+    format!("prefix {address}/{bits}")
+}
+
+fn prefix_text(value: u64) -> String {
+    let identity = |shift: u32| match value >> shift & 0xf_ffff {
+        0 => "none".to_owned(),
+        known => (known - 1).to_string(),
+    };
+    format!("identity {} and {}", identity(0), identity(20))
+}
+
+fn uplink_element(key: &[u8]) -> String {
+    format!("interface {}", word_at(key, 0))
 }
 
 fn class_element(key: &[u8]) -> String {

@@ -316,6 +316,15 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_that_is_written_is_not_read() {
+        let bucket: Vec<AtomicU64> = (0..BUCKET_WORDS as u64).map(AtomicU64::new).collect();
+        let expected: Vec<u64> = (0..BUCKET_WORDS as u64).collect();
+        assert_eq!(read_bucket(&bucket).unwrap().to_vec(), expected);
+        bucket[0].store(3, Ordering::Release);
+        assert_eq!(read_bucket(&bucket), None);
+    }
+
+    #[test]
     fn a_flow_lives_as_long_as_for_the_programs() {
         // (now - seen) >> 4 <= lifetime.
         for (age, lives) in [(0, true), (29 * 16 - 1, true), (29 * 16, false)] {

@@ -22,4 +22,4 @@ pub use maps::{
     SlotInterface, read_counter,
 };
 pub use object::{BpfObject, LAYOUT, LoadedObject, ObjectError};
-pub use support::{FastPathSupport, MissingKernelFeature};
+pub use support::{FastPathSupport, MissingKernelFeature, ProgramAttachment};

@@ -7,10 +7,13 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use palisade_fast_path::{ClassWords, CounterId, FastProtocol, MapWrite, Room, SlotRow, Word};
+use palisade_fast_path::{
+    ClassWords, CounterId, FastProtocol, MapWrite, Room, SlotRow, Word, mapped_length,
+};
+use palisade_model::Prefix;
 use palisade_sys::bpf::{BpfError, BpfMap, MapView, UpdateMode};
 use palisade_sys::fault;
-use palisade_tables::CounterValue;
+use palisade_tables::{CounterValue, IdentityId};
 use thiserror::Error;
 
 use crate::object::LoadedObject;
@@ -22,6 +25,8 @@ const WORD_DENIED: u32 = 1 << 30;
 pub(crate) const SLOT_ARMED: u64 = 1 << 16;
 /// The bits of a class in a value of `classes`.
 const CLASS_BITS: u32 = 20;
+/// The bits of an identity in a value of `prefixes`.
+const IDENTITY_BITS: u32 = 20;
 
 /// Words of `config`.
 pub(crate) const CONFIG_STATE: usize = 0;
@@ -113,6 +118,7 @@ pub struct FastPathMaps {
     pub(crate) loaded: LoadedObject,
     pub(crate) config: MapView,
     pub(crate) slots: MapView,
+    pub(crate) lengths: MapView,
     pub(crate) sets: MapView,
     pub(crate) descriptors: MapView,
     pub(crate) ranges: MapView,
@@ -129,6 +135,7 @@ impl FastPathMaps {
         Ok(FastPathMaps {
             config: view("config")?,
             slots: view("slots")?,
+            lengths: view("lengths")?,
             sets: view("sets")?,
             descriptors: view("descriptors")?,
             ranges: view("ranges")?,
@@ -156,6 +163,7 @@ impl FastPathMaps {
             ports: size("ports")?,
             ranges: size("ranges")?,
             counters: size("counters")?,
+            prefixes: size("prefixes")?,
         })
     }
 
@@ -210,6 +218,7 @@ impl FastPathMaps {
     pub fn write(&self, writes: &[MapWrite]) -> Result<(), MapsError> {
         let mut classes = HashRows::default();
         let mut ports = HashRows::default();
+        let mut prefixes = HashRows::default();
         for write in writes {
             match write {
                 MapWrite::Counter { .. } | MapWrite::FreeCounter { .. } => {}
@@ -242,8 +251,22 @@ impl FastPathMaps {
                 }
                 MapWrite::Slot(row) => self.write_slot(row)?,
                 MapWrite::FreeSlot { number, address } => self.free_slot(*number, *address)?,
+                MapWrite::Prefix { prefix, identities } => {
+                    let (key, value) = prefix_row(*prefix, identities.unwrap_or_default());
+                    match identities {
+                        Some(_) => prefixes.add(&key, value),
+                        None => prefixes.delete(&key),
+                    }
+                }
+                MapWrite::PrefixLength { place, length } => {
+                    store(&self.lengths, 1 + place, length_word(*length));
+                }
+                MapWrite::Networks { complete } => {
+                    store(&self.lengths, 0, complete_word(*complete));
+                }
             }
         }
+        prefixes.write(find(&self.loaded, "prefixes")?)?;
         ports.write(find(&self.loaded, "ports")?)?;
         fault::reach("flush-ports-written");
         classes.write(find(&self.loaded, "classes")?)
@@ -281,6 +304,28 @@ impl FastPathMaps {
         let incarnation = load(&self.slots, at + 1) & 0xffff;
         store(&self.slots, at, pair(interface.index, interface.mtu));
         store(&self.slots, at + 1, incarnation | SLOT_ARMED);
+    }
+
+    /// Has flows begin to and from other hosts by an interface, which has both programs for that.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn add_uplink(&self, interface: u32) -> Result<(), MapsError> {
+        let uplinks = find(&self.loaded, "uplinks")?;
+        Ok(uplinks.update(
+            &interface.to_ne_bytes(),
+            &UPLINK.to_ne_bytes(),
+            UpdateMode::Any,
+        )?)
+    }
+
+    /// Has none begin there.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn remove_uplink(&self, interface: u32) -> Result<(), MapsError> {
+        find(&self.loaded, "uplinks")?.delete(&interface.to_ne_bytes())?;
+        Ok(())
     }
 
     /// Has packets to and from a slot pass.
@@ -492,6 +537,35 @@ pub(crate) fn endpoint_row(address: IpAddr, number: u16, incarnation: u64) -> ([
     let value = u64::from(number) | incarnation << 16 | u64::from(echo(first, second)) << 32;
     (key, value)
 }
+
+/// The key and the value of the row of a prefix, with an identity for each half.
+pub(crate) fn prefix_row(prefix: Prefix, identities: [Option<IdentityId>; 2]) -> ([u8; 24], u64) {
+    let [first, second] = address_words(prefix.address());
+    let length = mapped_length(prefix);
+    let echo = u64::from(echo(first ^ u64::from(length), second) >> (2 * IDENTITY_BITS - 32));
+    let mut key = [0; 24];
+    key[..8].copy_from_slice(&first.to_ne_bytes());
+    key[8..16].copy_from_slice(&second.to_ne_bytes());
+    key[16..20].copy_from_slice(&u32::from(length).to_ne_bytes());
+    // The projection has no larger ones.
+    let [first, second] =
+        identities.map(|identity| identity.map_or(0, |identity| u64::from(identity.0) + 1));
+    let value = first | second << IDENTITY_BITS | echo << (2 * IDENTITY_BITS);
+    (key, value)
+}
+
+/// The element of `lengths` of a place.
+pub(crate) fn length_word(length: Option<u8>) -> u64 {
+    length.map_or(0, |length| u64::from(length) + 1)
+}
+
+/// The element of `lengths` that says which halves have all prefixes, and that there are networks.
+pub(crate) fn complete_word([first, second]: [bool; 2]) -> u64 {
+    u64::from(first) | u64::from(second) << 1 | 1 << 2
+}
+
+/// The value of an interface in `uplinks`.
+pub(crate) const UPLINK: u64 = 1;
 
 /// Changes of a hash, to be written in one call.
 #[derive(Default)]

@@ -6,6 +6,9 @@ use std::sync::atomic::Ordering;
 
 use palisade_sys::Errno;
 use palisade_sys::bpf::{AttachPoint, BpfError, UpdateMode, attached_programs, is_bpf_file_system};
+use palisade_sys::link::{KernelLinks, LinkError, TcFilterId};
+use palisade_sys::netns::{NetNs, NetNsError, run_in_new};
+use thiserror::Error;
 
 use crate::object::{BpfObject, LoadedObject, ObjectError};
 
@@ -13,6 +16,8 @@ use crate::object::{BpfObject, LoadedObject, ObjectError};
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 /// The index of the loopback interface in every network namespace.
 const LOOPBACK: u32 = 1;
+/// The program of the probe.
+const PROGRAM: &str = "probe_features";
 /// Tells whether BPF programs are compiled to machine code.
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 /// The length in the header of the packet that the probe is run on.
@@ -26,9 +31,20 @@ mod word {
     pub(super) const TIME: usize = 3;
 }
 
+/// How programs are attached to interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramAttachment {
+    /// By tcx links, since Linux 6.6: other programs cannot detach them by accident.
+    TcxLink,
+    /// As filters of traffic control at the qdisc `clsact`.
+    TcFilter,
+}
+
 /// What the fast path needs of this kernel and does not find. Without any, it can run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FastPathSupport {
+    /// How programs are attached here: the first way that the kernel has.
+    pub attachment: Option<ProgramAttachment>,
     /// What is missing, in the order in which it is needed.
     pub missing: Vec<MissingKernelFeature>,
 }
@@ -44,7 +60,7 @@ pub struct MissingKernelFeature {
 
 impl FastPathSupport {
     /// Asks the kernel: loads programs that use every feature, runs them on one packet, and looks at interfaces and file
-    /// systems. Attaches nothing, pins nothing, and leaves nothing.
+    /// systems. Attaches nothing outside of a network namespace of its own, pins nothing, and leaves nothing.
     pub fn probe() -> Self {
         let mut missing = Vec::new();
         let mut add = |feature, reason| missing.push(MissingKernelFeature { feature, reason });
@@ -54,13 +70,17 @@ impl FastPathSupport {
         if let Err(reason) = probe_jit() {
             add("Jit", reason);
         }
-        if let Err(error) = attached_programs(LOOPBACK, AttachPoint::Ingress) {
-            add("TcxLinks", tcx_reason(&error));
+        let attachment = probe_attachment();
+        if let Err(reason) = &attachment {
+            add("TrafficControl", reason.clone());
         }
         if let Err(reason) = probe_file_system(Path::new(BPF_FILE_SYSTEM)) {
             add("BpfFileSystem", reason);
         }
-        FastPathSupport { missing }
+        FastPathSupport {
+            attachment: attachment.ok(),
+            missing,
+        }
     }
 
     /// Whether the fast path can run.
@@ -98,9 +118,7 @@ fn run_probe(loaded: &LoadedObject) -> Result<(), String> {
     packet[12..14].copy_from_slice(&[0x08, 0x00]);
     packet[14] = 0x45;
     packet[16..18].copy_from_slice(&LENGTH.to_be_bytes());
-    let program = loaded
-        .program("probe_features")
-        .ok_or("there is no probe")?;
+    let program = loaded.program(PROGRAM).ok_or("there is no probe")?;
     program.test_run(&packet, &[], 1).map_err(text)?;
     let found = [word::SEQUENCE, word::SUM, word::LENGTH].map(|number| {
         let word = words.get(number).map(|word| word.load(Ordering::Acquire));
@@ -124,11 +142,49 @@ fn probe_jit() -> Result<(), String> {
     }
 }
 
-fn tcx_reason(error: &BpfError) -> String {
-    match error.errno() {
-        Some(Errno::EINVAL) => "the kernel has no tcx links: it takes Linux 6.6".to_owned(),
-        _ => error.to_string(),
+/// The first way to attach programs that the kernel has.
+fn probe_attachment() -> Result<ProgramAttachment, String> {
+    let tcx = match attached_programs(LOOPBACK, AttachPoint::Ingress) {
+        Ok(_) => return Ok(ProgramAttachment::TcxLink),
+        Err(error) if error.errno() == Some(Errno::EINVAL) => {
+            "no tcx links, which Linux has since 6.6".to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    match probe_filters() {
+        Ok(()) => Ok(ProgramAttachment::TcFilter),
+        Err(reason) => Err(format!(
+            "programs cannot be attached: {tcx}; and no tc filters (sch_ingress, cls_bpf): {reason}"
+        )),
     }
+}
+
+/// Attaches a filter in a network namespace that is made for it.
+fn probe_filters() -> Result<(), String> {
+    let loaded = BpfObject::PROBE.load().map_err(|error| error.to_string())?;
+    let program = loaded.program(PROGRAM).ok_or("there is no probe")?;
+    let id = TcFilterId {
+        priority: 1,
+        handle: 1,
+    };
+    let attach = || {
+        let mut links = KernelLinks::open(&NetNs::current()?)?;
+        links.add_clsact(LOOPBACK)?;
+        links.add_filter(LOOPBACK, AttachPoint::Ingress, id, (program, PROGRAM))?;
+        Ok::<(), ProbeError>(())
+    };
+    match run_in_new(attach) {
+        Ok(attached) => attached.map_err(|error| error.to_string()),
+        // None can be made here: what the kernel has is seen when the first interface is attached to.
+        Err(_) => Ok(()),
+    }
+}
+
+#[derive(Debug, Error)]
+#[error(transparent)]
+enum ProbeError {
+    NetNs(#[from] NetNsError),
+    Link(#[from] LinkError),
 }
 
 fn probe_file_system(path: &Path) -> Result<(), String> {
@@ -140,6 +196,15 @@ fn probe_file_system(path: &Path) -> Result<(), String> {
             path.display(),
         )),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+impl fmt::Display for ProgramAttachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ProgramAttachment::TcxLink => "tcx links",
+            ProgramAttachment::TcFilter => "tc filters",
+        })
     }
 }
 

@@ -71,6 +71,7 @@ fn kind_schema(kind: ParameterKind) -> Value {
         | ParameterKind::Pools
         | ParameterKind::Ranges
         | ParameterKind::Namespaces
+        | ParameterKind::Interfaces
         | ParameterKind::Endpoints => {
             json!({"type": ["string", "array"], "items": {"type": "string"}})
         }

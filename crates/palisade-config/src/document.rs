@@ -27,7 +27,7 @@ shows each value in effect, its source, and the values that need a restart;
 The file is reread when it changes and on SIGHUP. Parameters marked *live* take effect at once; for
 all others the agent logs that a restart is needed, and `palisade config` shows the pending
 value. A rejected file changes nothing: the former configuration stays in effect as a whole,
-and `palisade status` shows the reason until the file is corrected. Flags and environment override it.
+and `palisade status` shows the reason until the file is corrected.
 
 Lists are separated by commas, repeated flags, or YAML lists in the file.
 

@@ -52,6 +52,8 @@ pub enum ParameterKind {
     NodeName,
     /// Kubernetes namespaces, separated by commas.
     Namespaces,
+    /// Names of interfaces, separated by commas.
+    Interfaces,
     /// An address and a port, or nothing.
     Address,
     /// `off`, `in-cluster`, or the path of a kubeconfig file.
@@ -76,6 +78,7 @@ impl ParameterKind {
                 | ParameterKind::Ranges
                 | ParameterKind::FailsafePorts
                 | ParameterKind::Namespaces
+                | ParameterKind::Interfaces
                 | ParameterKind::Endpoints
         )
     }
@@ -113,6 +116,7 @@ impl ParameterKind {
             ParameterKind::Ranges => "networks and ranges".to_owned(),
             ParameterKind::FailsafePorts => "ports".to_owned(),
             ParameterKind::Namespaces => "namespaces".to_owned(),
+            ParameterKind::Interfaces => "interfaces".to_owned(),
             ParameterKind::Address => "address and port, or empty".to_owned(),
             ParameterKind::KubernetesApi => "off, in-cluster, or path".to_owned(),
             ParameterKind::Endpoints => "endpoints, or empty".to_owned(),

@@ -209,6 +209,19 @@ pub(crate) fn namespaces(text: &str) -> Result<Vec<String>, String> {
     items(text).map(name).collect()
 }
 
+/// Names that the kernel would give an interface.
+pub(crate) fn interfaces(text: &str) -> Result<Vec<String>, String> {
+    let letter = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
+    let name = |item: &str| {
+        let fits = (1..=15).contains(&item.len()) && item.bytes().all(letter);
+        let fits = fits && item != "." && item != ".." && item != "lo";
+        fits.then(|| item.to_owned()).ok_or_else(|| {
+            format!("contains {item:?}, which is not the name of an interface to other hosts")
+        })
+    };
+    items(text).map(name).collect()
+}
+
 pub(crate) fn kubernetes_api(text: &str) -> Result<KubernetesApi, String> {
     match text {
         "off" => Ok(KubernetesApi::Off),

@@ -176,6 +176,14 @@ fn find_contradictions(sections: &ParsedSections, contradictions: &mut Contradic
             contradictions.add("pod-mtu", "ipam-pool", reason);
         }
     }
+    if let Some(dataplane) = &sections.dataplane {
+        let prefix = sections.workloads.as_ref();
+        let prefix = prefix.map(|workloads| workloads.interface_prefix.as_str());
+        dataplane.find_contradictions(prefix, contradictions);
+        if let (Some(masquerade), Some(ipam)) = (&sections.masquerade, &sections.ipam) {
+            dataplane.find_translated_network(masquerade, ipam, contradictions);
+        }
+    }
     if let Some(etcd) = &sections.etcd {
         etcd.find_contradictions(contradictions);
     }

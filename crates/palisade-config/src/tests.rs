@@ -53,6 +53,7 @@ fn other_value(parameter: &Parameter) -> String {
         ParameterKind::Ranges => "10.245.0.4-10.245.0.9,10.245.0.16/28",
         ParameterKind::FailsafePorts => "tcp:22,udp:10.0.0.0/8:68",
         ParameterKind::Namespaces => "shop,team-a",
+        ParameterKind::Interfaces => "eth0,bond0.12",
         ParameterKind::Address => "127.0.0.1:9245",
         ParameterKind::KubernetesApi => "/kubeconfig",
         ParameterKind::Endpoints => "https://10.0.0.1:2379",
@@ -72,6 +73,7 @@ fn beside(name: &str) -> &'static [(&'static str, &'static str)] {
         // An example of an address is one of this host, which needs no certificate.
         "hubble-socket" | "hubble-address" | "hubble-metrics" | "hubble-flow-logs" => &[FLOWS],
         "hubble-tls-dir" => &[FLOWS, ("hubble-address", "[::1]:1")],
+        "fast-path-networks" => &[("fast-path-interfaces", "eth0")],
         "page-token-file" => &[("page-address", "[::1]:1")],
         _ => &[],
     }
@@ -376,6 +378,41 @@ fn contradictions_name_both_parameters_and_their_sources() {
         own.contains("config (palisade.yaml) and directory (--directory)"),
         "{own}"
     );
+}
+
+#[test]
+fn networks_of_the_fast_path_have_interfaces_and_are_not_translated() {
+    let both = "fast-path-networks: 10.244.0.0/16\nfast-path-interfaces: [eth0, bond0.12]\n";
+    let config = resolve(&[], &[], Some(both)).unwrap();
+    assert_eq!(config.dataplane.uplinks, ["eth0", "bond0.12"]);
+    assert_eq!(config.dataplane.networks.len(), 1);
+    for (more, wanted) in [
+        ("", "takes the interfaces by which the networks are reached"),
+        (
+            "fast-path-interfaces: palx\n",
+            "palx would be the interface of a workload",
+        ),
+        (
+            "fast-path-interfaces: lo\n",
+            "not the name of an interface to other hosts",
+        ),
+        (
+            "fast-path-interfaces: eth0/1\n",
+            "not the name of an interface to other hosts",
+        ),
+        (
+            "fast-path-interfaces: eth0\nmasquerade: outside\nipam-pool: 10.245.0.0/24\n",
+            "packets to 10.244.0.0/16 are masqueraded",
+        ),
+    ] {
+        let file = format!("fast-path-networks: 10.244.0.0/16\n{more}");
+        let found = refused(&[], &[], Some(&file));
+        assert!(found.contains(wanted), "{found}");
+    }
+    let excepted = "masquerade: outside\nmasquerade-except: 10.0.0.0/8\n";
+    assert!(resolve(&[], &[], Some(&format!("{both}{excepted}"))).is_ok());
+    let own = "masquerade: outside\nipam-pool: 10.244.0.0/16\n";
+    assert!(resolve(&[], &[], Some(&format!("{both}{own}"))).is_ok());
 }
 
 #[test]

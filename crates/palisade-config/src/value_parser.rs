@@ -180,6 +180,10 @@ pub(crate) const fn namespaces() -> ValueParser<Vec<String>> {
     by_function(ParameterKind::Namespaces, |_, text| parse::namespaces(text))
 }
 
+pub(crate) const fn interfaces() -> ValueParser<Vec<String>> {
+    by_function(ParameterKind::Interfaces, |_, text| parse::interfaces(text))
+}
+
 pub(crate) const fn socket_address() -> ValueParser<Option<SocketAddr>> {
     by_function(ParameterKind::Address, |_, text| {
         parse::socket_address(text)

@@ -335,6 +335,8 @@ pub struct FastPathShortage {
     pub sets: usize,
     /// Classes.
     pub classes: usize,
+    /// Prefixes of networks of other hosts: with any, no flow to or from other hosts is proven.
+    pub prefixes: usize,
 }
 
 /// What became of the flows of a fast path that was removed.

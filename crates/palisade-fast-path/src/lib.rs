@@ -19,6 +19,7 @@ extern crate alloc;
 mod class;
 mod classes;
 mod map_write;
+mod networks;
 mod projection;
 mod proven;
 mod room;
@@ -26,6 +27,7 @@ mod spans;
 
 pub use class::{ClassWords, CounterId, FastProtocol, MAX_RANGES, PortRow, ProtocolWords, Word};
 pub use map_write::{MapWrite, SlotRow};
+pub use networks::{MAX_LENGTHS, mapped_length};
 pub use projection::{EndJudgement, Projection};
 pub use proven::{ProvenPorts, proven_ports};
 pub use room::{Room, Shortage};

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use palisade_layout::CountAccount;
-use palisade_model::Str;
+use palisade_model::{Prefix, Str};
 use palisade_tables::IdentityId;
 
 use crate::class::{ClassWords, CounterId};
@@ -82,5 +82,24 @@ pub enum MapWrite {
         number: u16,
         /// The address.
         address: IpAddr,
+    },
+    /// A prefix of the networks outside of this host.
+    Prefix {
+        /// The prefix.
+        prefix: Prefix,
+        /// Its identity in each half, `None` where that does not have it; nothing at all if neither has.
+        identities: Option<[Option<IdentityId>; 2]>,
+    },
+    /// A length that programs try when they seek the prefix of an address.
+    PrefixLength {
+        /// Its place, below [`MAX_LENGTHS`](crate::MAX_LENGTHS).
+        place: usize,
+        /// The length of [`mapped_length`](crate::mapped_length), below 128; `None` frees the place.
+        length: Option<u8>,
+    },
+    /// Whether each half has all prefixes of the networks.
+    Networks {
+        /// Of each half.
+        complete: [bool; 2],
     },
 }

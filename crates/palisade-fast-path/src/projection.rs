@@ -7,12 +7,13 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use palisade_layout::CountAccount;
-use palisade_model::{Direction, Str};
+use palisade_model::{Direction, Prefix, Str};
 use palisade_tables::{Delta, IdentityId, Point, PolicySetId, TableChange, Tables};
 
 use crate::class::{CounterId, FastProtocol, Word};
 use crate::classes::ClassTable;
 use crate::map_write::{MapWrite, SlotRow};
+use crate::networks::Networks;
 use crate::room::{Room, Shortage};
 use crate::spans::FreeNumbers;
 pub use listing::EndJudgement;
@@ -57,11 +58,19 @@ struct Changes {
     addresses: BTreeSet<IpAddr>,
     sets: BTreeSet<PolicySetId>,
     rows: BTreeSet<(PolicySetId, IdentityId)>,
+    /// Of networks outside of this host.
+    prefixes: BTreeSet<Prefix>,
+    /// Whether the fast path has these networks.
+    is_complete: bool,
 }
 
 impl Changes {
     fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.sets.is_empty() && self.rows.is_empty()
+        self.addresses.is_empty()
+            && self.sets.is_empty()
+            && self.rows.is_empty()
+            && self.prefixes.is_empty()
+            && !self.is_complete
     }
 }
 
@@ -72,6 +81,8 @@ struct SlotAndSetNumbers {
     sets: FreeNumbers,
     /// Those of slots and of sets that the last update freed: the next one may use them.
     freed: (Vec<u32>, Vec<u32>),
+    /// Those that addresses of interfaces had in the maps of an earlier process, until the first update.
+    reserved: BTreeMap<IpAddr, (Str, u16)>,
 }
 
 /// What the maps of the fast path hold of the decision tables, in two halves: one is in force, the other one is written.
@@ -84,22 +95,23 @@ pub struct Projection {
     points: BTreeMap<IpAddr, BTreeMap<Str, PointSets>>,
     slots: BTreeMap<IpAddr, Slot>,
     numbers: SlotAndSetNumbers,
-    /// The numbers that addresses of interfaces had in the maps of an earlier process, until the first update.
-    reserved: BTreeMap<IpAddr, (Str, u16)>,
     sets: BTreeMap<PolicySetId, Set>,
     /// Of identities of slots in the half in force, how many slots have each.
     identities: BTreeMap<IdentityId, usize>,
     /// The class of an identity in a set in each half; `None` for the default.
     rows: BTreeMap<(PolicySetId, IdentityId), [Option<u32>; 2]>,
     classes: ClassTable,
+    /// The networks outside of this host.
+    networks: Networks,
     /// What the other half has as it was before the last update.
     pending: Changes,
     shortage: Shortage,
 }
 
 impl Projection {
-    /// The projection of nothing, in empty maps of these sizes. The first update writes `half`, and puts it in force.
-    pub fn new(room: Room, half: usize) -> Self {
+    /// The projection of nothing, in empty maps of these sizes. The first update writes `half`, and puts it in force. The
+    /// networks are those outside of this host to which no packet is translated.
+    pub fn new(room: Room, half: usize, networks: &[Prefix]) -> Self {
         Projection {
             room,
             half: 1 - half.min(1),
@@ -109,12 +121,13 @@ impl Projection {
                 slots: FreeNumbers::new(room.slots),
                 sets: FreeNumbers::new(room.sets),
                 freed: (Vec::new(), Vec::new()),
+                reserved: BTreeMap::new(),
             },
-            reserved: BTreeMap::new(),
             sets: BTreeMap::new(),
             identities: BTreeMap::new(),
             rows: BTreeMap::new(),
             classes: ClassTable::new(&room),
+            networks: Networks::new(networks, room.prefixes),
             pending: Changes::default(),
             shortage: Shortage::default(),
         }
@@ -127,13 +140,13 @@ impl Projection {
             && u32::from(number) < self.room.slots
             && self.numbers.slots.reserve(number.into())
         {
-            self.reserved.insert(address, (interface, number));
+            self.numbers.reserved.insert(address, (interface, number));
         }
     }
 
     /// Numbers that nobody has taken up are free.
     fn release_reserved(&mut self) {
-        for (_, number) in core::mem::take(&mut self.reserved).into_values() {
+        for (_, number) in core::mem::take(&mut self.numbers.reserved).into_values() {
             self.numbers.slots.give_back(number.into());
         }
     }
@@ -145,7 +158,15 @@ impl Projection {
 
     /// What had no room since all was written last.
     pub fn shortage(&self) -> Shortage {
-        self.shortage
+        Shortage {
+            prefixes: self.networks.missing(),
+            ..self.shortage
+        }
+    }
+
+    /// Whether flows to and from an address may begin in the fast path: it is a workload's, or in one of the networks.
+    pub fn is_known(&self, address: IpAddr) -> bool {
+        self.slots.contains_key(&address) || self.networks.contain(address)
     }
 
     /// The slots in the maps.
@@ -189,12 +210,18 @@ impl Projection {
         changes.addresses.extend(pending.addresses);
         changes.sets.extend(pending.sets);
         changes.rows.extend(pending.rows);
+        changes.prefixes.extend(pending.prefixes);
         let addresses = core::mem::take(&mut changes.addresses);
         let mut slots = Vec::new();
         for address in addresses {
             let workload = self.workload(tables, address);
             self.update_slot(address, workload, &mut changes, &mut slots);
         }
+        for prefix in core::mem::take(&mut changes.prefixes) {
+            self.update_prefix(tables, prefix, target, &mut changes, &mut writes);
+        }
+        let differs = self.networks.write_complete(tables, target, &mut writes);
+        self.pending.is_complete |= differs;
         self.add_rows_of_new_uses(tables, &mut changes);
         self.check_room(tables, &mut changes);
         for set in &changes.sets {
@@ -229,12 +256,15 @@ impl Projection {
         let mut changes = Changes::default();
         for change in delta.steps.iter().flat_map(|step| &step.changes) {
             match change {
-                TableChange::Point(point, set) => {
-                    if let Some(address) = self.update_point(point, *set) {
+                TableChange::Point(point, set) => match self.update_point(point, *set) {
+                    Some(address) => {
                         changes.addresses.insert(address);
                     }
-                }
+                    // A point of the host decides whether there are networks.
+                    None => changes.is_complete |= !self.networks.is_empty(),
+                },
                 TableChange::Address(prefix, _) => {
+                    changes.prefixes.extend(self.networks.depending_on(*prefix));
                     let inside = prefix.address()..=prefix.last();
                     let slots = self.points.range(inside).map(|(address, _)| *address);
                     changes.addresses.extend(slots);
@@ -275,6 +305,8 @@ impl Projection {
             addresses,
             sets: self.sets.keys().copied().collect(),
             rows,
+            prefixes: self.networks.all(tables),
+            is_complete: true,
         }
     }
 
@@ -361,11 +393,11 @@ impl Projection {
         let Some(slot) = self.slots.get(&address) else {
             return;
         };
-        let reserved = self.reserved.get(&address);
+        let reserved = self.numbers.reserved.get(&address);
         let number = match reserved.filter(|(interface, _)| *interface == slot.row.interface) {
             Some((_, number)) => {
                 let number = u32::from(*number);
-                self.reserved.remove(&address);
+                self.numbers.reserved.remove(&address);
                 Some(number)
             }
             None => self.numbers.slots.take(),
@@ -380,16 +412,55 @@ impl Projection {
         }
     }
 
-    fn acquire(&mut self, workload: &Workload, changes: &mut Changes) {
-        *self.identities.entry(workload.identity).or_default() += 1;
-        if self.identities.get(&workload.identity) == Some(&1) {
+    /// Brings a prefix of the networks up to date, and the uses of its identity.
+    fn update_prefix(
+        &mut self,
+        tables: &Tables,
+        prefix: Prefix,
+        target: usize,
+        changes: &mut Changes,
+        writes: &mut Vec<MapWrite>,
+    ) {
+        let [former, wanted] = self.networks.update(tables, prefix);
+        if former != wanted {
+            if let Some(identity) = wanted {
+                self.acquire_identity(identity, changes);
+            }
+            if let Some(identity) = former {
+                self.release_identity(identity, changes);
+            }
+        }
+        if self.networks.write(prefix, target, writes) {
+            self.pending.prefixes.insert(prefix);
+        }
+    }
+
+    fn acquire_identity(&mut self, identity: IdentityId, changes: &mut Changes) {
+        let uses = self.identities.entry(identity).or_default();
+        *uses += 1;
+        if *uses == 1 {
             // All rows of sets that come into use are looked at anyway.
             let Changes {
                 sets: all, rows, ..
             } = changes;
             let sets = self.sets.keys().filter(|set| !all.contains(*set));
-            rows.extend(sets.map(|set| (*set, workload.identity)));
+            rows.extend(sets.map(|set| (*set, identity)));
         }
+    }
+
+    fn release_identity(&mut self, identity: IdentityId, changes: &mut Changes) {
+        if let Some(uses) = self.identities.get_mut(&identity) {
+            *uses -= 1;
+            if *uses == 0 {
+                self.identities.remove(&identity);
+                let sets = self.sets.keys();
+                changes.rows.extend(sets.map(|set| (*set, identity)));
+            }
+        }
+    }
+
+    fn acquire(&mut self, workload: &Workload, changes: &mut Changes) {
+        self.acquire_identity(workload.identity, changes);
         for set in workload.sets.into_iter().flatten() {
             if !self.sets.contains_key(&set) {
                 let number = self.numbers.sets.take();
@@ -414,16 +485,7 @@ impl Projection {
     }
 
     fn release(&mut self, workload: &Workload, changes: &mut Changes) {
-        if let Some(uses) = self.identities.get_mut(&workload.identity) {
-            *uses -= 1;
-            if *uses == 0 {
-                self.identities.remove(&workload.identity);
-                let sets = self.sets.keys();
-                changes
-                    .rows
-                    .extend(sets.map(|set| (*set, workload.identity)));
-            }
-        }
+        self.release_identity(workload.identity, changes);
         for set in workload.sets.into_iter().flatten() {
             if let Some(entry) = self.sets.get_mut(&set) {
                 entry.uses -= 1;
@@ -638,19 +700,31 @@ impl Projection {
     }
 
     /// What is said of the first packet of a flow from one address to another, at its egress and at its ingress, as the
-    /// programs find it.
+    /// programs find it; nothing of an end outside of this host. `None` if the programs know neither end, or not one of
+    /// them.
     pub fn words(
         &self,
         from: IpAddr,
         to: IpAddr,
         protocol: FastProtocol,
         port: u16,
-    ) -> Option<[Word; 2]> {
-        let [from, to] = [self.slots.get(&from)?, self.slots.get(&to)?];
-        let [from, to] = [from, to].map(|slot| slot.workload.as_ref());
-        let (from, to) = (from?, to?);
-        let egress = self.word(from.sets[0], to.identity, protocol, port);
-        let ingress = self.word(to.sets[1], from.identity, protocol, port);
+    ) -> Option<[Option<Word>; 2]> {
+        let ends = [from, to].map(|address| match self.slots.get(&address) {
+            Some(slot) => slot
+                .workload
+                .as_ref()
+                .map(|workload| (Some(workload.sets), workload.identity)),
+            // An address of two workloads is nobody's.
+            None if self.points.contains_key(&address) => None,
+            None => self
+                .networks
+                .identity(address, self.half)
+                .map(|identity| (None, identity)),
+        });
+        let [(from, sender), (to, receiver)] = [ends[0]?, ends[1]?];
+        from.or(to)?;
+        let egress = from.map(|sets| self.word(sets[0], receiver, protocol, port));
+        let ingress = to.map(|sets| self.word(sets[1], sender, protocol, port));
         Some([egress, ingress])
     }
 

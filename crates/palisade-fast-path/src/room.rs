@@ -17,6 +17,8 @@ pub struct Room {
     pub ranges: u32,
     /// Of `counters`.
     pub counters: u32,
+    /// Of `prefixes`: those of networks outside of this host.
+    pub prefixes: u32,
 }
 
 /// What had no room since all was written last: it passes, and nftables judges it.
@@ -26,8 +28,10 @@ pub struct Shortage {
     pub slots: usize,
     /// Policy sets, by their number or their rows.
     pub sets: usize,
-    /// ClassTable, by their number, ports, ranges or counters.
+    /// Classes, by their number, ports, ranges or counters.
     pub classes: usize,
+    /// Prefixes of networks outside of this host, or lengths of them: no flow to or from outside is proven.
+    pub prefixes: usize,
 }
 
 impl Shortage {

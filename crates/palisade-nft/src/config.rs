@@ -1,5 +1,6 @@
 //! The parameters of the table layout.
 
+use alloc::vec::Vec;
 use palisade_model::{DenyAction, Str};
 use palisade_tables::JudgementOptions;
 
@@ -63,13 +64,15 @@ impl Default for Config {
 }
 
 /// The bits of the packet mark that the chains of policy use, each one bit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketMarkBits {
     /// The bit between early stages of host interfaces and those that follow; it is never left set.
     pub early_stage: u32,
     /// The bit that a fast path sets on packets of flows that it owns; `None` if there is none, so that no mark means
     /// anything.
     pub proof: Option<u32>,
+    /// The interfaces to other hosts where the fast path sets that bit as well, on packets to workloads.
+    pub uplinks: Vec<Str>,
 }
 
 impl Default for PacketMarkBits {
@@ -77,6 +80,7 @@ impl Default for PacketMarkBits {
         PacketMarkBits {
             early_stage: 0x1000,
             proof: None,
+            uplinks: Vec::new(),
         }
     }
 }

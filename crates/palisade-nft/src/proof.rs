@@ -6,14 +6,17 @@
 //! left out of it, or it would begin a connection in the middle of its flow. Its source is checked as that of any
 //! packet. Where it is forwarded, the bit is cleared and the packet accepted.
 //!
+//! The same holds at the interfaces to other hosts whose programs write the bit ([`PacketMarkBits::uplinks`](crate::PacketMarkBits::uplinks)),
+//! of packets to workloads; no mark comes from another host.
+//!
 //! Promises: the bit means nothing at any other interface, nor on a packet that connection tracking has seen: another
 //! program set it after the first of these chains. What the host receives is judged with the bit as without, as a packet
 //! that is not tracked. A packet without the bit costs one rule in each hook. Never: exists without
 //! [`PacketMarkBits::proof`](crate::PacketMarkBits::proof).
 //!
 //! The host's own ICMP error about such a packet (a hop too many, a packet too big) belongs to no connection. Where the
-//! host is judged, it passes if it quotes a packet from a workload of this host to another: with the flow tracked it would
-//! have passed as related to it.
+//! host is judged, it passes if it quotes a packet from a workload of this host to another, or to other hosts where the fast
+//! path sends packets there: with the flow tracked it would have passed as related to it.
 
 use crate::hook_rules::{judges_host_traffic, own_interface_rules};
 use crate::judgement::address_field;
@@ -58,7 +61,7 @@ pub(crate) fn error_rule(config: &Config) -> Option<NftRule> {
 }
 
 /// The rules that accept errors about packets between workloads of this host.
-fn error_rules() -> Vec<NftRule> {
+fn error_rules(config: &Config) -> Vec<NftRule> {
     let v4 = [3, 11, 12].map(|kind| (Family::V4, CmpOp::Eq, kind));
     // All types below are errors.
     let v6 = (Family::V6, CmpOp::Lt, 128);
@@ -74,18 +77,20 @@ fn error_rules() -> Vec<NftRule> {
         let line = if NftFault::ErrorAboutAnything.is_injected() {
             line
         } else {
-            line.and(quoted_workloads(family))
+            line.and(quoted_workloads(config, family))
         };
         line.verdict(NftVerdict::Accept)
     });
     errors.collect()
 }
 
-/// Continues only if the quoted packet is from a workload of this host to another. The kernel sends the error to that
+/// Continues only if the quoted packet is from a workload of this host to where the fast path delivers. The kernel sends the error to that
 /// source; and a key of the interface with a quoted address would be one that `nft` has no notation for.
-fn quoted_workloads(family: Family) -> RuleBuilder {
-    let ends = [false, true].map(|is_destination| address_field(family, is_destination));
-    ends.into_iter()
+fn quoted_workloads(config: &Config, family: Family) -> RuleBuilder {
+    let is_judged =
+        |is_destination: &bool| !is_destination || config.packet_mark.uplinks.is_empty();
+    let ends = [false, true].into_iter().filter(is_judged);
+    ends.map(|is_destination| address_field(family, is_destination))
         .fold(RuleBuilder::new(), |line, (offset, len)| {
             line.payload(PayloadBase::Transport, QUOTED_AT + offset, len, 0)
                 .in_set(names::local_addresses_set(family), 0)
@@ -97,11 +102,15 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     let Some(bit) = config.packet_mark.proof else {
         return Vec::new();
     };
-    let of_workloads = |is_untested: bool, rule: &dyn Fn(RuleBuilder) -> NftRule| {
+    let of_programs = |is_untested: bool, rule: &dyn Fn(RuleBuilder) -> NftRule| {
         if is_untested {
             return vec![rule(RuleBuilder::new())];
         }
-        own_interface_rules(config, MetaKey::IifName, rule)
+        let uplinks = config.packet_mark.uplinks.iter();
+        let uplinks = uplinks.map(|name| RuleBuilder::new().interface(MetaKey::IifName, name));
+        let mut rules = own_interface_rules(config, MetaKey::IifName, rule);
+        rules.extend(uplinks.map(rule));
+        rules
     };
     let untrack = |line: RuleBuilder| line.push(Expr::Notrack).build();
     let accept = |line: RuleBuilder| {
@@ -116,15 +125,15 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         Vec::new()
     } else {
         let is_untested = NftFault::ProofUntracksAnything.is_injected();
-        of_workloads(is_untested, &untrack)
+        of_programs(is_untested, &untrack)
     };
     let is_untested = NftFault::ProofOfAnyInterface.is_injected();
     let mut chains = vec![
         chain(UNTRACK_CHAIN, None, untrack_rules),
-        chain(FORWARD_CHAIN, None, of_workloads(is_untested, &accept)),
+        chain(FORWARD_CHAIN, None, of_programs(is_untested, &accept)),
     ];
     if judges_host_traffic(config) {
-        chains.push(chain(ERROR_CHAIN, None, error_rules()));
+        chains.push(chain(ERROR_CHAIN, None, error_rules(config)));
     }
     chains
 }

@@ -188,6 +188,10 @@ impl RuleBuilder {
         self.meta(key, 0).cmp(0, op, &name[..len])
     }
 
+    pub(crate) fn interface(self, key: MetaKey, name: &str) -> Self {
+        self.meta(key, 0).cmp(0, CmpOp::Eq, &interface_name(name))
+    }
+
     /// Continues with the matches of another builder.
     pub(crate) fn and(mut self, other: RuleBuilder) -> Self {
         self.0.extend(other.0);

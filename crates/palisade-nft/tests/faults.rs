@@ -56,9 +56,9 @@ fn first_difference() -> Option<usize> {
                 (frame.conntrack.state, frame.conntrack.reply) = (ct_state::INVALID, false);
             }
             let proof = config.packet_mark.proof.filter(|_| rng.random_bool(0.2));
-            let is_proven = proof.is_some() && is_proven(&tables, &frame);
+            let is_proven = proof.is_some() && is_proven(&tables, &config, &frame);
             let judged = match proof {
-                Some(_) => without_tracking(&tables, &frame),
+                Some(_) => without_tracking(&tables, &config, &frame),
                 None => frame.clone(),
             };
             let (accepted, mark) = if is_proven {

@@ -31,6 +31,7 @@ pub mod sysctl;
 pub mod transparent;
 pub mod watch;
 pub mod writers;
+pub mod xfrm;
 
 /// The kernel's error number; `Display` gives its name and text.
 pub use nix::errno::Errno;

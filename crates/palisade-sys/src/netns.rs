@@ -3,7 +3,7 @@
 //! Promises: a handle stays bound to its namespace when names change; [`run_in`] never moves the caller's
 //! thread.
 //!
-//! Never: creates or removes a namespace, or switches that of a thread that outlives the call.
+//! Never: creates a namespace that outlives the call, or switches that of a thread that does.
 
 use std::fmt;
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, setns};
+use nix::sched::{CloneFlags, setns, unshare};
 use thiserror::Error;
 
 mod open;
@@ -214,14 +214,41 @@ where
     T: Send,
     F: FnOnce() -> T + Send,
 {
+    run_after(netns.label(), || enter(netns), work)
+}
+
+/// Runs `work` on a new thread inside a namespace that is made for it, and that goes with what `work` opened there.
+///
+/// # Errors
+/// If the thread cannot be started or cannot make a namespace (`EPERM`), or `work` panicked.
+pub fn run_in_new<T, F>(work: F) -> Result<T, NetNsError>
+where
+    T: Send,
+    F: FnOnce() -> T + Send,
+{
+    const NAME: &str = "a new network namespace";
+    let make = || unshare(CloneFlags::CLONE_NEWNET).map_err(errno_error("making", NAME));
+    run_after(NAME, make, work)
+}
+
+/// Runs `work` on a new thread, after `enter` has moved it.
+fn run_after<T, F>(
+    name: &str,
+    enter: impl FnOnce() -> Result<(), NetNsError> + Send,
+    work: F,
+) -> Result<T, NetNsError>
+where
+    T: Send,
+    F: FnOnce() -> T + Send,
+{
     std::thread::scope(|scope| {
         std::thread::Builder::new()
             .name("netns".to_owned())
-            .spawn_scoped(scope, || enter(netns).map(|()| work()))
-            .map_err(io_error("starting a thread for", netns.label()))?
+            .spawn_scoped(scope, || enter().map(|()| work()))
+            .map_err(io_error("starting a thread for", name))?
             .join()
             .map_err(|_| NetNsError::Panicked {
-                name: netns.label().to_owned(),
+                name: name.to_owned(),
             })?
     })
 }

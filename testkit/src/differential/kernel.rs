@@ -69,10 +69,12 @@ pub struct KernelReport {
     pub at_host: u64,
     /// Of these, packets whose destination the host translated.
     pub translated: u64,
-    /// Packets that arrived from pod to pod where there is a fast path.
+    /// Packets that arrived where there is a fast path, from pod to pod.
     pub between_pods: u64,
     /// Of these, packets that the fast path delivered: all that it may.
     pub fast: u64,
+    /// Packets that the fast path delivered between a pod and another host: all that it may.
+    pub fast_outside: u64,
 }
 
 /// From how many cases on a run must have some of every kind of packet.
@@ -340,8 +342,10 @@ impl KernelLab {
                 counts.owned
             ));
         }
-        report.fast += u64::from(is_proven);
-        report.between_pods += u64::from(arrived && self.is_between_pods(flow));
+        let is_between_pods = self.is_between_pods(flow);
+        report.fast += u64::from(is_proven && is_between_pods);
+        report.fast_outside += u64::from(is_proven && !is_between_pods);
+        report.between_pods += u64::from(arrived && is_between_pods);
         Ok(())
     }
 

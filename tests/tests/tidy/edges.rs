@@ -80,7 +80,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("palisade-sys", &[]),
     ("palisade-fast-path", &["layout", "model", "tables"]),
-    ("palisade-bpf", &["fast-path", "sys", "tables"]),
+    ("palisade-bpf", &["fast-path", "model", "sys", "tables"]),
     (
         "palisade-dataplane",
         &[

@@ -7,7 +7,7 @@
 #ifndef PALISADE_FLOWS_H
 #define PALISADE_FLOWS_H
 
-#include "judge.h"
+#include "networks.h"
 
 enum { WAYS = 8 };
 

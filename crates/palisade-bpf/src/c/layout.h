@@ -59,6 +59,12 @@ enum fault {
 	FAULT_ADDRESS_ECHO_IGNORED,
 	FAULT_CLASS_ECHO_IGNORED,
 	FAULT_PORT_ECHO_IGNORED,
+	FAULT_SHORTER_PREFIX,
+	FAULT_ANY_ROUTE,
+	FAULT_SOURCE_ROUTE_IGNORED,
+	FAULT_LOCAL_SOURCE_OUTSIDE,
+	FAULT_TTL_KEPT,
+	FAULT_MAPPED_ADDRESS,
 };
 
 #define EPOCH_HALF(epoch) ((epoch) & 1)
@@ -97,6 +103,25 @@ struct slot {
 	__u32 egress_set[2];
 	__u32 ingress_set[2];
 };
+
+/* An address outside of this host, in one of the networks where no packet is translated, has the identity of the longest
+ * prefix that contains it. */
+struct prefix_key {
+	__u64 address[2];
+	/* Of 128 bits: of IPv4, 96 and its own. */
+	__u32 length;
+	__u32 spare;
+};
+
+/* The value of `prefixes`: of each half, the identity plus one; 0 if the half does not have the prefix. */
+#define IDENTITY_BITS 20
+#define IDENTITY_OF(word, half) ((__u32)((word) >> ((half) * IDENTITY_BITS)) & ((1u << IDENTITY_BITS) - 1))
+#define PREFIX_ECHO(word) ((__u32)((word) >> (2 * IDENTITY_BITS)))
+
+/* Words of `lengths`: in the first one, a bit for each half that has all prefixes, and a third if there are networks at all,
+ * whose flows by the stack are remembered; then the lengths below 128 of prefixes that one of the halves has, in any order,
+ * plus one; 0 is none. */
+enum { MAX_LENGTHS = 32, LENGTH_WORDS = 1 + MAX_LENGTHS };
 
 struct class_key {
 	__u32 set;
@@ -164,6 +189,31 @@ struct {
 	__type(key, __u32);
 	__type(value, struct slot);
 } slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 131072);
+	__type(key, struct prefix_key);
+	__type(value, __u64);
+} prefixes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LENGTH_WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} lengths SEC(".maps");
+
+/* The interfaces to other hosts that have programs, by index. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, __u64);
+} uplinks SEC(".maps");
 
 /* The default classes of each set: of the first half in the lower 32 bits; 0 has nothing. */
 struct {

@@ -63,6 +63,9 @@ struct packet {
 	__u16 transport;
 	/* The length of the IP and transport headers. */
 	__u16 headers;
+	__u16 spare;
+	/* What routing may see beside the addresses, in network order: IPv4's type of service, or IPv6's class and label. */
+	__u32 flow_information;
 };
 
 static __u16 read_u16(const __u8 *bytes)
@@ -78,6 +81,23 @@ static __u64 mapped_ipv4(const __u8 *bytes)
 	} mapped = { .bytes = { 0, 0, 0xff, 0xff, bytes[0], bytes[1], bytes[2], bytes[3] } };
 
 	return mapped.word;
+}
+
+/* The first bits of an address word, in network order. */
+static __u64 first_bits(__u32 bits)
+{
+	__u64 mask = bits ? ~0ull << (64 - bits) : 0;
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	mask = __builtin_bswap64(mask);
+#endif
+	return mask;
+}
+
+/* Whether an address is one of IPv4. */
+static int is_mapped(const __u64 *words)
+{
+	return !words[0] && (words[1] & first_bits(32)) == (first_bits(32) & ~first_bits(16));
 }
 
 /* Requests of ICMP and the types of their answers: the pairs that connection tracking supports. */
@@ -213,10 +233,16 @@ __attribute__((noinline)) int parse_network(struct __sk_buff *skb, struct packet
 			return PACKET_OTHER;
 		if (header[7] <= 1)
 			packet->flags |= PACKET_SLOW;
+		/* Addresses of IPv4 in a packet of IPv6 are nobody's. */
+		if ((is_mapped(words + 1) || is_mapped(words + 3)) && !has_fault(FAULT_MAPPED_ADDRESS))
+			return PACKET_OTHER;
 		packet->source[0] = words[1];
 		packet->source[1] = words[2];
 		packet->destination[0] = words[3];
 		packet->destination[1] = words[4];
+		__builtin_memcpy(&packet->flow_information, header, 4);
+		/* Without the version. */
+		*(__u8 *)&packet->flow_information &= 15;
 	} else {
 		if (bpf_skb_load_bytes(skb, offset, header, IPV4_HEADER))
 			return PACKET_OTHER;
@@ -234,6 +260,7 @@ __attribute__((noinline)) int parse_network(struct __sk_buff *skb, struct packet
 		if (fragment || size > IPV4_HEADER || header[8] <= 1)
 			packet->flags |= PACKET_SLOW;
 		packet->source[0] = packet->destination[0] = 0;
+		packet->flow_information = header[1];
 		packet->source[1] = mapped_ipv4(header + 12);
 		packet->destination[1] = mapped_ipv4(header + 16);
 	}

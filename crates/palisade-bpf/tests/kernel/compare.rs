@@ -12,7 +12,7 @@ use palisade_engine::{Engine, EngineOptions};
 use palisade_fast_path::{MapWrite, Projection, SlotRow};
 use palisade_generators::lowered::ModelWorld;
 use palisade_generators::{Dice, cases, seeded_cases};
-use palisade_model::Update;
+use palisade_model::{Prefix, Update};
 use palisade_sys::bpf::UpdateMode;
 use palisade_testkit::need_root;
 
@@ -24,6 +24,9 @@ struct Compared {
     projection: Projection,
 }
 
+/// The interfaces to other hosts.
+const UPLINKS: [u32; 2] = [3, 4];
+
 impl Compared {
     fn new() -> Self {
         let sizes = [
@@ -31,12 +34,17 @@ impl Compared {
             ("endpoints", 256),
             ("ports", 65_536),
             ("classes", 8_192),
+            ("prefixes", 8_192),
         ];
         let loaded = BpfObject::FAST_PATH.load_sized(&sizes, |_, _| None);
         let maps = FastPathMaps::new(loaded.unwrap()).unwrap();
         maps.configure(PROOF_BIT, 0x5eed);
         maps.set_state(FastPathState::On);
-        let projection = Projection::new(maps.room().unwrap(), 1);
+        let networks = [Prefix::ALL_V4, Prefix::ALL_V6];
+        let projection = Projection::new(maps.room().unwrap(), 1, &networks);
+        for uplink in UPLINKS {
+            maps.add_uplink(uplink).unwrap();
+        }
         Compared { maps, projection }
     }
 
@@ -64,6 +72,7 @@ impl Compared {
         let config = ExpectedConfig {
             half: self.projection.half(),
             proof_bit: PROOF_BIT,
+            uplinks: UPLINKS.to_vec(),
         };
         let listing = self.projection.listing();
         let compared = self
@@ -133,7 +142,7 @@ fn every_element_that_somebody_else_changes_is_found() {
         compared.update(&engine);
         assert_eq!(compared.differences(), [], "{about}");
         let mut dice = Dice::new(seed, case);
-        for map in ["endpoints", "classes", "ports"] {
+        for map in ["endpoints", "classes", "ports", "prefixes", "uplinks"] {
             let Some(differences) = compared.differ_in_hash(map, &mut dice) else {
                 continue;
             };
@@ -163,6 +172,9 @@ fn every_element_that_somebody_else_changes_is_found() {
         "endpoints",
         "classes",
         "ports",
+        "prefixes",
+        "uplinks",
+        "lengths",
         "slots",
         "sets",
         "descriptors",
@@ -195,6 +207,10 @@ fn words_in_use(projection: &Projection, dice: &mut Dice) -> Vec<(&'static str, 
                 let ranges = words.entry("ranges").or_default();
                 ranges.extend((first_range as usize..).take(count));
             }
+            MapWrite::PrefixLength { place, .. } => {
+                words.entry("lengths").or_default().push(1 + place);
+            }
+            MapWrite::Networks { .. } => words.entry("lengths").or_default().push(0),
             _ => {}
         }
     }

@@ -146,7 +146,7 @@ fn what_is_delivered_is_allowed_and_what_may_be_is_delivered() {
     maps.configure(1 << 7, 0x5eed);
     maps.set_state(FastPathState::On);
     let program = maps.loaded().program("from_pod").unwrap();
-    let mut projection = Projection::new(maps.room().unwrap(), 1);
+    let mut projection = Projection::new(maps.room().unwrap(), 1, &[]);
     let run = || {
         let (mut delivered, mut passed, mut allowed_slowly) = (0_u64, 0_u64, 0_u64);
         for (seed, case) in seeded_cases(1, cases(3_000)) {

@@ -9,17 +9,19 @@ use palisade_testkit::need_root;
 
 #[cfg(feature = "faults")]
 use crate::flood::check_echo;
+#[cfg(feature = "faults")]
+use crate::outside::check_outside;
 use crate::rows::{ALLOWED, DENIED, PROOF, Rows, Slot, State};
 
-const SYN: u8 = 2;
-const SYN_ACK: u8 = 18;
-const ACK: u8 = 16;
+pub(crate) const SYN: u8 = 2;
+pub(crate) const SYN_ACK: u8 = 18;
+pub(crate) const ACK: u8 = 16;
 const FIN_ACK: u8 = 17;
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// What the program does with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// It passes to the stack, unproven.
     Passes,
     /// It passes to the stack with the proof bit.
@@ -31,10 +33,10 @@ enum Outcome {
 use Outcome::{Delivered, Dropped, Passes, Proven};
 
 /// A namespace with the interfaces of two workloads, and the fast path.
-struct World {
-    netns: TestNetNs,
-    rows: Rows,
-    ifindexes: [u32; 2],
+pub(crate) struct World {
+    pub(crate) netns: TestNetNs,
+    pub(crate) rows: Rows,
+    pub(crate) ifindexes: [u32; 2],
 }
 
 /// Adds an interface whose other end is a workload's; its index.
@@ -72,7 +74,7 @@ pub(crate) fn frame(packet: &[u8], ifindex: u32) -> (Vec<u8>, [u8; 192]) {
 }
 
 /// The addresses of a workload.
-fn addresses(pod: usize) -> [IpAddr; 2] {
+pub(crate) fn addresses(pod: usize) -> [IpAddr; 2] {
     let last = pod as u8 + 1;
     [
         [10, 0, 0, last].into(),
@@ -83,7 +85,7 @@ fn addresses(pod: usize) -> [IpAddr; 2] {
 /// Two workloads. The first may send anything; the second takes TCP to port 80, UDP to ports 1000 to 2000, and echo
 /// requests, from the first.
 impl World {
-    fn new(fault: u64) -> Self {
+    pub(crate) fn new(fault: u64) -> Self {
         let netns = TestNetNs::new("bpf-path").unwrap();
         let ifindexes = ["pod0", "pod1"].map(|name| add_interface(&netns, name));
         let rows = Rows::reset(fault);
@@ -129,21 +131,27 @@ impl World {
 
     /// Runs a program on a packet that comes from a workload, or goes to it.
     fn run(&self, program: &str, pod: usize, packet: &[u8]) -> Outcome {
-        let (frame, context) = frame(packet, self.ifindexes[pod]);
+        self.run_at(program, self.ifindexes[pod], packet).0
+    }
+
+    /// Runs a program on a packet at an interface; what becomes of it, and the frame afterwards.
+    pub(crate) fn run_at(&self, program: &str, ifindex: u32, packet: &[u8]) -> (Outcome, Vec<u8>) {
+        let (frame, context) = frame(packet, ifindex);
         let program = self.rows.loaded.program(program).unwrap();
         let run = run_in(self.netns.netns(), || program.test_run(&frame, &context, 1));
         let run = run.unwrap().unwrap();
         let mark = u32::from_ne_bytes(run.context[8..12].try_into().unwrap());
-        match (run.verdict.cast_signed(), mark & PROOF != 0) {
+        let outcome = match (run.verdict.cast_signed(), mark & PROOF != 0) {
             (-1, false) => Passes,
             (-1, true) => Proven,
             (7, false) => Delivered,
             (2, false) => Dropped,
             other => panic!("{other:?}"),
-        }
+        };
+        (outcome, run.packet)
     }
 
-    fn from(&self, pod: usize, packet: &[u8]) -> Outcome {
+    pub(crate) fn from(&self, pod: usize, packet: &[u8]) -> Outcome {
         self.run("from_pod", pod, packet)
     }
 }
@@ -153,15 +161,15 @@ fn flow(family: usize, port: u16) -> [SocketAddr; 2] {
     [0, 1].map(|pod| (addresses(pod)[family], [40_000, port][pod]).into())
 }
 
-fn tcp([source, to]: [SocketAddr; 2], flags: u8) -> Vec<u8> {
+pub(crate) fn tcp([source, to]: [SocketAddr; 2], flags: u8) -> Vec<u8> {
     craft::tcp(source, to, flags, (1, 1), &[])
 }
 
-fn udp([source, to]: [SocketAddr; 2]) -> Vec<u8> {
+pub(crate) fn udp([source, to]: [SocketAddr; 2]) -> Vec<u8> {
     craft::udp(source, to, 1, b"data of a datagram")
 }
 
-fn back([source, to]: [SocketAddr; 2]) -> [SocketAddr; 2] {
+pub(crate) fn back([source, to]: [SocketAddr; 2]) -> [SocketAddr; 2] {
     [to, source]
 }
 
@@ -509,13 +517,32 @@ fn a_full_table_loses_flows_and_counts_them() {
     }
 }
 
+/// Runs all of these, for a guest.
+pub(crate) fn check_all() {
+    let checks = [
+        check_connections,
+        check_unproven,
+        check_owned_only,
+        check_halves,
+        check_datagrams,
+        check_passed,
+        check_inheritance,
+        check_via_stack,
+        check_expiry,
+        check_full_table,
+    ];
+    for check in checks {
+        check(0);
+    }
+}
+
 /// The name of a mistake, and what is to find it.
 #[cfg(feature = "faults")]
 type Mistake = (&'static str, fn(u64));
 
 /// Mistakes of the programs, in the order of `enum fault` of `src/c/layout.h` from 1 on, and what is to find each.
 #[cfg(feature = "faults")]
-const FAULTS: [Mistake; 26] = [
+const FAULTS: [Mistake; 32] = [
     ("ingress-not-judged", check_connections),
     ("revoked-flow-passed", check_connections),
     ("generation-ignored", check_connections),
@@ -542,6 +569,12 @@ const FAULTS: [Mistake; 26] = [
     ("address-echo-ignored", check_echo),
     ("class-echo-ignored", check_echo),
     ("port-echo-ignored", check_echo),
+    ("shorter-prefix", check_outside),
+    ("any-route", check_outside),
+    ("source-route-ignored", check_outside),
+    ("local-source-outside", check_outside),
+    ("ttl-kept", check_outside),
+    ("mapped-address", check_outside),
 ];
 
 #[cfg(feature = "faults")]

@@ -1,15 +1,20 @@
 //! The objects on the running kernel.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests run ip, and a flood lasts for a time"
+)]
 
 mod compare;
 mod differential;
 mod fast_path;
 mod flood;
+mod outside;
 mod rows;
 
-use palisade_bpf::{BpfObject, FastPathSupport};
-use palisade_testkit::need_root;
+use palisade_bpf::{BpfObject, FastPathSupport, ProgramAttachment};
+use palisade_testkit::{need_guest, need_root};
 
 /// Major and minor number of the running kernel.
 fn kernel_release() -> [u32; 2] {
@@ -31,12 +36,24 @@ fn what_is_missing_is_what_this_kernel_has_not() {
         .map(|missing| missing.feature)
         .filter(|feature| !["BpfFileSystem", "Jit"].contains(feature))
         .collect();
+    assert_eq!(missing, [""; 0], "{support:?}");
     let expected = if kernel_release() < [6, 6] {
-        &["TcxLinks"][..]
+        ProgramAttachment::TcFilter
     } else {
-        &[]
+        ProgramAttachment::TcxLink
     };
-    assert_eq!(missing, expected, "{support:?}");
+    assert_eq!(support.attachment, Some(expected), "{support:?}");
+}
+
+#[test]
+fn programs_are_accepted_and_do_the_same_on_debian_s_kernel() {
+    if !need_root() || !need_guest("programs_are_accepted_and_do_the_same_on_debian_s_kernel") {
+        return;
+    }
+    assert!(kernel_release() < [6, 6]);
+    what_is_missing_is_what_this_kernel_has_not();
+    an_object_has_the_maps_and_programs_of_its_source();
+    fast_path::check_all();
 }
 
 #[test]

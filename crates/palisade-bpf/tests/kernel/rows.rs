@@ -114,13 +114,21 @@ impl Rows {
     pub(crate) fn reset(fault: u64) -> Self {
         let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = Rows { loaded };
-        for name in ["endpoints", "classes", "ports"] {
+        for name in ["endpoints", "classes", "ports", "prefixes", "uplinks"] {
             let map = rows.loaded.map(name).unwrap();
             let elements = map.elements().unwrap().into_iter();
             let keys: Vec<u8> = elements.flat_map(|element| element.key).collect();
             map.delete_all(&keys).unwrap();
         }
-        for name in ["config", "slots", "sets", "descriptors", "ranges", "flows"] {
+        for name in [
+            "config",
+            "slots",
+            "lengths",
+            "sets",
+            "descriptors",
+            "ranges",
+            "flows",
+        ] {
             let view = rows.loaded.map(name).unwrap().view().unwrap();
             for word in view.words() {
                 word.store(0, Ordering::Release);
@@ -194,6 +202,35 @@ impl Rows {
                 "endpoints",
                 &address_row(*address, number, slot.incarnation),
             );
+        }
+    }
+
+    /// Says which halves have all prefixes of other networks.
+    pub(crate) fn set_complete(&self, halves: u64) {
+        self.store("lengths", 0, halves);
+    }
+
+    /// Sets the identity of a prefix, whose length is of 128 bits, in the first half; a place from 1 on has the length
+    /// unless it is 128.
+    pub(crate) fn set_prefix(&self, address: IpAddr, length: u32, identity: u32, place: usize) {
+        let [first, second] = address_words(address);
+        let mut key = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
+        key.extend(length.to_ne_bytes());
+        key.extend([0; 4]);
+        let echo = u64::from(echo(first ^ u64::from(length), second) >> 8);
+        self.put("prefixes", &(key, u64::from(identity + 1) | echo << 40));
+        if length < 128 {
+            self.store("lengths", place, u64::from(length) + 1);
+        }
+    }
+
+    /// Has flows begin to other hosts by an interface, or not.
+    pub(crate) fn set_uplink(&self, ifindex: u32, is_uplink: bool) {
+        let key = ifindex.to_ne_bytes();
+        if is_uplink {
+            self.put("uplinks", &(key.to_vec(), 1));
+        } else {
+            self.loaded.map("uplinks").unwrap().delete(&key).unwrap();
         }
     }
 

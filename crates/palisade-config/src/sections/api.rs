@@ -12,8 +12,7 @@ section! {
     /// The unix socket of the API.
     socket: PathBuf = "socket", path(), "/run/palisade/palisade.sock", "PATH", Restart, set_by_chart;
 
-    /// The address where metrics and health are served by HTTP in addition to the socket, such as 127.0.0.1:9245;
-    /// empty: none.
+    /// The address where metrics and health are served by HTTP in addition to the socket, such as 127.0.0.1:9245.
     health_address: Option<SocketAddr> =
         "health-address", socket_address(), "", "ADDRESS:PORT", Restart, set_by_chart;
 

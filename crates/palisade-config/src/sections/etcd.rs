@@ -10,7 +10,7 @@ section! {
     /// etcd as a source of objects.
     pub struct EtcdConfig: "etcd";
 
-    /// The endpoints of an etcd from which objects are read, such as https://10.0.0.1:2379; empty: none. The next
+    /// The endpoints of an etcd from which objects are read, such as https://10.0.0.1:2379. The next
     /// one is used if one fails. Without a scheme, https if etcd-ca-file or etcd-cert-file is set.
     endpoints: Vec<EtcdEndpoint> = "etcd", etcd_endpoints(), "", "ENDPOINT,…", Restart, set_by_chart;
 
@@ -21,13 +21,13 @@ section! {
     /// The certificates (PEM) of the authorities that sign etcd's certificate; empty: those of this host.
     ca_file: Option<PathBuf> = "etcd-ca-file", optional_path(), "", "FILE", Restart, set_by_chart;
 
-    /// The client certificate (PEM) for etcd, read again for each connection; empty: none.
+    /// The client certificate (PEM) for etcd, read again for each connection.
     cert_file: Option<PathBuf> = "etcd-cert-file", optional_path(), "", "FILE", Restart, set_by_chart;
 
     /// The private key (PEM) of etcd-cert-file; empty: it is in etcd-cert-file itself.
     key_file: Option<PathBuf> = "etcd-key-file", optional_path(), "", "FILE", Restart, set_by_chart;
 
-    /// The user of etcd, with the password in etcd-password-file; empty: none.
+    /// The user of etcd, with the password in etcd-password-file.
     user: Option<String> = "etcd-user", optional_text(), "", "NAME", Restart, set_by_chart;
 
     /// The file whose first line is the password of etcd-user, read again for each login.

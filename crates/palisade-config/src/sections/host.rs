@@ -8,15 +8,14 @@ section! {
     /// Host endpoints: what no policy can close, and their audit.
     pub struct HostConfig: "Host endpoints";
 
-    /// Ports of this host that no policy of a host endpoint can close, some with the clients' network. The default
-    /// is Calico's. Empty is an error.
+    /// Ports of this host that no policy of a host endpoint can close, some with the clients' network. Empty is an error.
     failsafe_inbound: Vec<FailsafePort> =
         "failsafe-inbound-ports", failsafe_ports(),
         "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
         "PROTOCOL:[CIDR:]PORT,…|none", Restart;
 
     /// Ports that this host can always connect to, whatever policies of its host endpoints say, some with the
-    /// servers' network. The default is Calico's. Empty is an error.
+    /// servers' network. Empty is an error.
     failsafe_outbound: Vec<FailsafePort> =
         "failsafe-outbound-ports", failsafe_ports(),
         "udp:53,udp:67,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",

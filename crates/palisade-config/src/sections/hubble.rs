@@ -11,11 +11,10 @@ section! {
     /// Hubble's API, which serves flows to the programs made for it.
     pub struct HubbleApiConfig: "Hubble's API";
 
-    /// The unix socket of Hubble's API, such as /run/palisade/hubble.sock, with group and mode of the API's socket;
-    /// empty: none.
+    /// The unix socket of Hubble's API, such as /run/palisade/hubble.sock, with group and mode of the API's socket.
     socket: Option<PathBuf> = "hubble-socket", optional_path(), "", "PATH", Restart;
 
-    /// The address of Hubble's API for relays, such as 10.0.0.1:4244; empty: none. Beyond loopback it needs
+    /// The address of Hubble's API for relays, such as 10.0.0.1:4244. Beyond loopback it needs
     /// hubble-tls-dir.
     address: Option<SocketAddr> =
         "hubble-address", socket_address(), "", "ADDRESS:PORT", Restart;
@@ -24,10 +23,10 @@ section! {
     /// empty: no TLS.
     tls_dir: Option<PathBuf> = "hubble-tls-dir", optional_path(), "", "DIR", Restart;
 
-    /// The metrics of flows, in the words of Cilium's hubble-metrics, such as drop:sourceContext=pod tcp; empty: none.
+    /// The metrics of flows, in the words of Cilium's hubble-metrics, such as drop:sourceContext=pod tcp.
     metrics: Option<String> = "hubble-metrics", optional_text(), "", "METRIC …", Restart;
 
-    /// The file that defines logs of flows, as Cilium's hubble-flowlogs-config-path; empty: none.
+    /// The file that defines logs of flows, as Cilium's hubble-flowlogs-config-path.
     flow_logs: Option<PathBuf> = "hubble-flow-logs", optional_path(), "", "PATH", Restart;
 }
 

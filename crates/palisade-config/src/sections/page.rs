@@ -10,11 +10,11 @@ section! {
     /// The page in the browser.
     pub struct PageConfig: "Page";
 
-    /// The address of the page in the browser, such as 127.0.0.1:8088; empty: none. Beyond loopback it needs
+    /// The address of the page in the browser, such as 127.0.0.1:8088. Beyond loopback it needs
     /// page-token-file.
     address: Option<SocketAddr> = "page-address", socket_address(), "", "ADDRESS:PORT", Restart;
 
-    /// The file with the page's token, 16 to 512 ASCII characters; empty: none.
+    /// The file with the page's token, 16 to 512 ASCII characters.
     token_file: Option<PathBuf> = "page-token-file", optional_path(), "", "FILE", Restart;
 }
 

@@ -27,7 +27,7 @@ section! {
         "allow", "allow|policy", Restart;
 
     /// Which policies judge traffic from an endpoint to itself, through a Service. `by-kind`: those of
-    /// administrators, as their standard says. `allow`: none, so it always passes. `judge`: all.
+    /// administrators, as their standard says. `allow`: none. `judge`: all.
     hairpin: HairpinAction =
         "hairpin",
         one_of(

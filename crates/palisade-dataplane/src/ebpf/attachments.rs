@@ -6,20 +6,29 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_bpf::{FastPathMaps, SlotInterface};
 use palisade_model::Str;
-use palisade_sys::Errno;
-use palisade_sys::bpf::{AttachPoint, BpfLink, attached_programs};
+use palisade_sys::bpf::AttachPoint;
 use palisade_sys::fault;
 use palisade_sys::link::{KernelLinks, Link};
-use palisade_sys::netns::{NetNs, NetNsError, run_in};
 
 use super::error::FastPathError;
+use super::hooks::{Hooked, Hooks};
 use super::pins::PinFolders;
 use crate::fast_path_view::{FastPathCheck, FastPathDifference, FastPathPart};
+
+/// What is behind an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InterfaceRole {
+    /// A workload.
+    Workload,
+    /// Other hosts.
+    Uplink,
+}
 
 /// An interface with both programs.
 #[derive(Debug)]
 struct Attachment {
-    /// Where programs are: their pins keep them, so no descriptor is held.
+    role: InterfaceRole,
+    /// Where programs are: their pins or filters keep them, so no descriptor is held.
     points: BTreeSet<AttachPoint>,
     mtu: u32,
 }
@@ -27,28 +36,45 @@ struct Attachment {
 /// The interfaces that have programs.
 #[derive(Debug)]
 pub(super) struct Attachments {
-    netns: NetNs,
+    hooks: Hooks,
     /// By index.
     attached: BTreeMap<u32, Attachment>,
     /// Interfaces that cannot have them, by index, with their names and the reasons.
     refused: BTreeMap<u32, (Str, String)>,
+    /// The names of the interfaces to other hosts.
+    uplinks: BTreeSet<Str>,
 }
 
 impl Attachments {
-    pub(super) fn new(netns: &NetNs) -> Self {
+    pub(super) fn new(hooks: Hooks, uplinks: &[Str]) -> Self {
         Attachments {
-            netns: netns.clone(),
+            hooks,
+            uplinks: uplinks.iter().cloned().collect(),
             attached: BTreeMap::new(),
             refused: BTreeMap::new(),
         }
     }
 
-    /// Does something in the namespace: indexes of interfaces are those of the calling thread's.
-    fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetNsError> {
-        if NetNs::current()?.id() == self.netns.id() {
-            return Ok(work());
+    /// What is behind an interface, by its name.
+    pub(super) fn role(&self, name: &str) -> InterfaceRole {
+        if self.uplinks.contains(name) {
+            InterfaceRole::Uplink
+        } else {
+            InterfaceRole::Workload
         }
-        run_in(&self.netns, work)
+    }
+
+    /// The names of the interfaces to other hosts.
+    pub(super) fn uplinks(&self) -> &BTreeSet<Str> {
+        &self.uplinks
+    }
+
+    /// The interfaces to other hosts that have both programs.
+    pub(super) fn armed_uplinks(&self) -> impl Iterator<Item = u32> {
+        let armed = self.attached.iter().filter(|(_, attachment)| {
+            attachment.role == InterfaceRole::Uplink && attachment.points.len() == 2
+        });
+        armed.map(|(index, _)| *index)
     }
 
     /// Looks at an interface that has programs again; whether it changed. If its packets are queued now, the programs are
@@ -65,7 +91,11 @@ impl Attachments {
         let Some(link) = links.link_by_index(index)? else {
             return Ok(false);
         };
-        if queue_refusal(&link).is_some() {
+        let refusal = match attachment.role {
+            InterfaceRole::Workload => queue_refusal(&link),
+            InterfaceRole::Uplink => uplink_refusal(&link),
+        };
+        if refusal.is_some() {
             self.forget(pins, index)?;
             return Ok(true);
         }
@@ -99,27 +129,34 @@ impl Attachments {
             return Ok(None);
         };
         self.refused.remove(&index);
-        if let Some(reason) = self.refusal(&link)? {
+        let role = self.role(name);
+        let refusal = match role {
+            InterfaceRole::Workload => self.refusal(links, &link)?,
+            InterfaceRole::Uplink => uplink_refusal(&link),
+        };
+        if let Some(reason) = refusal {
             self.refused.insert(index, (name.clone(), reason));
             return Ok(None);
         }
         let attachment = Attachment {
+            role,
             points: BTreeSet::new(),
             mtu: link.mtu,
         };
         self.attached.insert(index, attachment);
-        self.attach(pins, maps, index, AttachPoint::Egress)?;
+        self.attach(links, pins, maps, (index, AttachPoint::Egress))?;
         Ok(Some(link.is_up()))
     }
 
     /// Attaches the program that sees what comes from an interface.
     pub(super) fn attach_ingress(
         &mut self,
+        links: &mut KernelLinks,
         pins: &PinFolders,
         maps: &FastPathMaps,
         index: u32,
     ) -> Result<(), FastPathError> {
-        self.attach(pins, maps, index, AttachPoint::Ingress)
+        self.attach(links, pins, maps, (index, AttachPoint::Ingress))
     }
 
     /// Leaves an interface whose programs cannot be attached to nftables, until it is tried again.
@@ -138,25 +175,21 @@ impl Attachments {
 
     fn attach(
         &mut self,
+        links: &mut KernelLinks,
         pins: &PinFolders,
         maps: &FastPathMaps,
-        index: u32,
-        point: AttachPoint,
+        (index, point): (u32, AttachPoint),
     ) -> Result<(), FastPathError> {
-        let program = program(maps, point)?;
-        let attached = self.run(|| BpfLink::attach(program, index, point))?;
-        let link = match attached {
-            Ok(link) => link,
-            // It is gone: nothing comes from it any more.
-            Err(error) if error.errno() == Some(Errno::ENODEV) => {
-                self.attached.remove(&index);
-                return Ok(());
-            }
-            Err(error) => return Err(error.into()),
+        let Some(attachment) = self.attached.get(&index) else {
+            return Ok(());
         };
-        fault::reach("arm-link-not-pinned");
-        link.pin(&pins.link(index, point))?;
-        if let Some(attachment) = self.attached.get_mut(&index) {
+        let pin = pins.link(index, point);
+        let program = program(maps, attachment.role, point)?;
+        let is_attached = self.hooks.attach(links, &pin, program, (index, point))?;
+        if !is_attached {
+            // It is gone: nothing comes from it any more.
+            self.attached.remove(&index);
+        } else if let Some(attachment) = self.attached.get_mut(&index) {
             attachment.points.insert(point);
         }
         Ok(())
@@ -191,18 +224,15 @@ impl Attachments {
             return Ok(false);
         };
         let mut attachment = Attachment {
+            role: self.role(&found.name),
             points: BTreeSet::new(),
             mtu: found.mtu,
         };
         for point in [AttachPoint::Egress, AttachPoint::Ingress] {
-            let Ok(link) = BpfLink::open_pinned(&pins.link(index, point)) else {
+            let pin = pins.link(index, point);
+            let program = program(maps, attachment.role, point)?;
+            if !self.hooks.replace(links, &pin, program, (index, point))? {
                 return Ok(false);
-            };
-            match link.replace(program(maps, point)?) {
-                Ok(()) => {}
-                // Its interface is gone, and another one has its index.
-                Err(error) if error.errno() == Some(Errno::ENOLINK) => return Ok(false),
-                Err(error) => return Err(error.into()),
             }
             attachment.points.insert(point);
             fault::reach("start-link-replaced");
@@ -221,14 +251,20 @@ impl Attachments {
     }
 
     /// The interfaces whose programs another program has detached.
-    pub(super) fn detached(&self, maps: &FastPathMaps) -> Result<Vec<u32>, FastPathError> {
+    pub(super) fn detached(
+        &self,
+        links: &mut KernelLinks,
+        maps: &FastPathMaps,
+    ) -> Result<Vec<u32>, FastPathError> {
+        let attachment = self.hooks.attachment();
         let mut detached = Vec::new();
-        for index in self.attached.keys() {
+        for (index, attached) in &self.attached {
             for point in [AttachPoint::Egress, AttachPoint::Ingress] {
-                let expected = program(maps, point)?.id()?;
-                let found = self.run(|| attached_programs(*index, point))?;
-                let is_there = found.is_ok_and(|programs| {
-                    programs.iter().any(|attached| attached.program == expected)
+                let expected = Some(program(maps, attached.role, point)?.id()?);
+                let found = self.hooks.list(links, (*index, point));
+                let is_there = found.is_ok_and(|found| {
+                    let mut programs = found.iter().map(|hooked| hooked.program(attachment));
+                    programs.any(|program| program == expected)
                 });
                 if !is_there && !detached.contains(index) {
                     detached.push(*index);
@@ -260,40 +296,35 @@ impl Attachments {
                 found,
             });
         };
-        for index in self.attached.keys() {
+        let mut links = self.hooks.open_links()?;
+        for (index, attachment) in &self.attached {
             check.interfaces += 1;
-            for (point, text) in [
-                (AttachPoint::Ingress, "ingress"),
-                (AttachPoint::Egress, "egress"),
-            ] {
-                let expected = program(maps, point)?;
+            for point in AttachPoint::ALL {
+                let expected = program(maps, attachment.role, point)?;
                 let wanted = format!("program {} ({})", expected.id()?, expected.name());
-                let object = format!("{}, {text}", name(*index));
-                let found = self.run(|| attached_programs(*index, point))?;
-                let found = match found {
+                let object = format!("{}, {point}", name(*index));
+                let found = match self.hooks.list(&mut links, (*index, point)) {
                     Ok(found) => found,
                     Err(error) => {
                         differ(FastPathPart::Program, object, [wanted, error.to_string()]);
                         continue;
                     }
                 };
-                let programs: Vec<u32> = found.iter().map(|found| found.program).collect();
-                if programs != [expected.id()?] {
-                    let found = format!("programs {programs:?}");
-                    differ(FastPathPart::Program, object, [wanted, found]);
+                // Beside others only at an interface to other hosts.
+                let is_right = match attachment.role {
+                    InterfaceRole::Workload => self.is_alone(&found, expected.id()?),
+                    InterfaceRole::Uplink => self.is_among(&found, expected.id()?),
+                };
+                if !is_right {
+                    differ(FastPathPart::Program, object, [wanted, text_of(&found)]);
                 }
                 check.pins += 1;
                 let path = pins.link(*index, point);
-                let pinned = BpfLink::open_pinned(&path).and_then(|link| link.id());
-                let links: Vec<u32> = found.iter().map(|found| found.link).collect();
-                let problem = match pinned {
-                    Ok(link) if links.contains(&link) => continue,
-                    Ok(link) => format!("link {link}, which is not attached"),
-                    Err(error) => error.to_string(),
-                };
-                let wanted = format!("the link of {}, {text}", name(*index));
-                let values = [wanted, problem];
-                differ(FastPathPart::Link, path.display().to_string(), values);
+                if let Some(problem) = self.hooks.pin_problem(&path, &found) {
+                    let wanted = format!("the link of {}, {point}", name(*index));
+                    let values = [wanted, problem];
+                    differ(FastPathPart::Link, path.display().to_string(), values);
+                }
             }
         }
         for index in pins.linked_interfaces()? {
@@ -307,8 +338,28 @@ impl Attachments {
         Ok(())
     }
 
+    /// Whether this program of ours sees packets, and nothing else does.
+    fn is_alone(&self, found: &[Hooked], program: u32) -> bool {
+        match found {
+            [hooked] => hooked.program(self.hooks.attachment()) == Some(program),
+            _ => false,
+        }
+    }
+
+    /// Whether this program of ours sees packets, beside others or not.
+    fn is_among(&self, found: &[Hooked], program: u32) -> bool {
+        let mut programs = found
+            .iter()
+            .map(|hooked| hooked.program(self.hooks.attachment()));
+        programs.any(|known| known == Some(program))
+    }
+
     /// Why an interface cannot have programs; `None` if it can.
-    fn refusal(&self, link: &Link) -> Result<Option<String>, FastPathError> {
+    fn refusal(
+        &self,
+        links: &mut KernelLinks,
+        link: &Link,
+    ) -> Result<Option<String>, FastPathError> {
         if link.kind.as_deref() != Some("veth") || link.peer_netnsid.is_none() {
             return Ok(Some(
                 "it is no veth pair into another network namespace".to_owned(),
@@ -320,18 +371,27 @@ impl Attachments {
         if let Some(reason) = queue_refusal(link) {
             return Ok(Some(reason));
         }
-        for point in [AttachPoint::Ingress, AttachPoint::Egress] {
-            let index = link.index;
-            let programs = self.run(|| attached_programs(index, point))??;
-            if let Some(program) = programs.first() {
-                return Ok(Some(format!(
-                    "BPF program {} of another program sees its packets",
-                    program.program
-                )));
-            }
-        }
-        Ok(None)
+        self.hooks.refusal(links, link.index)
     }
+}
+
+/// Why an interface to other hosts cannot have programs; `None` if it can. Programs of others see its packets as well:
+/// those that came first, before ours.
+fn uplink_refusal(link: &Link) -> Option<String> {
+    if link.mac.is_none() || link.is_loopback() {
+        return Some("it is no Ethernet interface".to_owned());
+    }
+    let is_port = link.master.is_some();
+    is_port.then(|| "it is a port of another interface, which is to be named instead".to_owned())
+}
+
+/// What is attached, for people.
+fn text_of(found: &[Hooked]) -> String {
+    if found.is_empty() {
+        return "nothing".to_owned();
+    }
+    let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
+    texts.join(", ")
 }
 
 /// Why the queueing discipline of an interface forbids programs: packets would not be queued.
@@ -346,11 +406,14 @@ fn queue_refusal(link: &Link) -> Option<String> {
 
 fn program(
     maps: &FastPathMaps,
+    role: InterfaceRole,
     point: AttachPoint,
 ) -> Result<&palisade_sys::bpf::BpfProgram, FastPathError> {
-    let name = match point {
-        AttachPoint::Ingress => "from_pod",
-        AttachPoint::Egress => "to_pod",
+    let name = match (role, point) {
+        (InterfaceRole::Workload, AttachPoint::Ingress) => "from_pod",
+        (InterfaceRole::Workload, AttachPoint::Egress) => "to_pod",
+        (InterfaceRole::Uplink, AttachPoint::Ingress) => "from_net",
+        (InterfaceRole::Uplink, AttachPoint::Egress) => "to_net",
     };
     maps.loaded()
         .program(name)

@@ -1,6 +1,6 @@
 //! Why the fast path cannot do something. Each is a condition, never a failure of enforcement.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use palisade_bpf::{MapsError, ObjectError};
 use palisade_sys::bpf::BpfError;
@@ -10,6 +10,7 @@ use palisade_sys::link::LinkError;
 use palisade_sys::netlink::OpenError;
 use palisade_sys::netns::NetNsError;
 use palisade_sys::random::RandomError;
+use palisade_sys::xfrm::XfrmError;
 use thiserror::Error;
 
 /// The fast path cannot do something.
@@ -33,6 +34,8 @@ pub(super) enum FastPathError {
     NetNs(#[from] NetNsError),
     #[error(transparent)]
     Random(#[from] RandomError),
+    #[error(transparent)]
+    Xfrm(#[from] XfrmError),
     #[error("reading the clock: {0}")]
     Clock(std::io::Error),
     #[error("{operation} {}: {error}", path.display())]
@@ -43,4 +46,16 @@ pub(super) enum FastPathError {
     },
     #[error("the fast path has no {0}")]
     Missing(&'static str),
+}
+
+/// The error of an operation on a path.
+pub(super) fn io_error(
+    operation: &'static str,
+    path: &Path,
+) -> impl Fn(std::io::Error) -> FastPathError {
+    move |error| FastPathError::Io {
+        operation,
+        path: path.to_owned(),
+        error,
+    }
 }

@@ -13,14 +13,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use palisade_bpf::{
-    BpfObject, Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, SlotInterface,
-    read_counter,
+    BpfObject, Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, ProgramAttachment,
+    SlotInterface, read_counter,
 };
 use palisade_fast_path::{CounterId, FastProtocol, MapWrite, Projection, Shortage, Word};
 use palisade_layout::{
     CountAccount, CounterAccounts, CounterKey, CounterSnapshot, RetiringCounter,
 };
-use palisade_model::{Protocol, Str};
+use palisade_model::{Prefix, Protocol, Str};
 use palisade_sys::bpf::{BpfMap, MapShape};
 use palisade_sys::fault;
 use palisade_sys::grace::{GracePeriod as _, KernelGracePeriod};
@@ -28,11 +28,13 @@ use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
 use palisade_sys::notify::monotonic_micros;
 use palisade_sys::random::random_u32;
+use palisade_sys::xfrm::count_policies;
 use palisade_tables::{CounterValue, Delta, Phase, Tables};
 
-use super::attachments::Attachments;
+use super::attachments::{Attachments, InterfaceRole};
 use super::error::FastPathError;
 use super::hand_over::hand_over_flows;
+use super::hooks::Hooks;
 use super::pins::PinFolders;
 use super::stack_flows::record_stack_flows;
 use crate::counter_ledger::LedgerPart;
@@ -48,6 +50,18 @@ const SET_MAPS: [&str; 3] = ["endpoints", "slots", "counters"];
 /// The interfaces of this namespace, by name.
 pub(super) type InterfaceIndexes = BTreeMap<Str, u32>;
 
+/// What the fast path is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FastPathConfig {
+    /// The bit of the packet mark for proven packets that the stack has to deliver.
+    pub proof_bit: u32,
+    /// Networks of other hosts to and from which the addresses of workloads are never translated: flows there are proven
+    /// as well.
+    pub networks: Vec<Prefix>,
+    /// The interfaces by which they are reached, and by which answers come.
+    pub uplinks: Vec<Str>,
+}
+
 /// The fast path, running.
 #[derive(Debug)]
 pub(super) struct FastPath {
@@ -57,8 +71,9 @@ pub(super) struct FastPath {
     pins: PinFolders,
     /// The number of this start.
     set: u32,
-    /// The bit of the packet mark that says that a packet was proven.
-    proof_bit: u32,
+    config: FastPathConfig,
+    /// Whether packets to other hosts may have to be encrypted: then the stack sends them.
+    has_ipsec: bool,
     grace: KernelGracePeriod,
     netns: NetNs,
     links: KernelLinks,
@@ -70,7 +85,8 @@ impl FastPath {
     /// Loads the programs, has them judge by `tables`, and puts them in place of those of an earlier agent.
     pub(super) fn start(
         netns: &NetNs,
-        proof_bit: u32,
+        attachment: ProgramAttachment,
+        config: &FastPathConfig,
         tables: &Tables,
         interfaces: &InterfaceIndexes,
         ledger: &mut LedgerPart<'_>,
@@ -79,7 +95,8 @@ impl FastPath {
         let pins = PinFolders::new(netns);
         pins.create()?;
         pins.remove_other_layouts()?;
-        let maps = load(&pins, proof_bit)?;
+        pins.remove_forgotten_filters()?;
+        let maps = load(&pins, config.proof_bit)?;
         if maps.state() == FastPathState::Off {
             // Its flows were handed over, and what the stack has done since then, no program has seen.
             pins.remove_links_of_all()?;
@@ -87,26 +104,24 @@ impl FastPath {
             maps.clear_flows();
         }
         let epoch = maps.epoch();
-        let projection = Projection::new(maps.room()?, epoch.half);
+        let projection = Projection::new(maps.room()?, epoch.half, &config.networks);
         let former = pins.sets()?;
         let set = former.last().map_or(1, |last| last.wrapping_add(1));
         let mut fast = FastPath {
             maps,
             projection,
-            attachments: Attachments::new(netns),
+            attachments: Attachments::new(Hooks::new(netns, attachment), &config.uplinks),
             pins,
             set,
-            proof_bit,
+            config: config.clone(),
+            has_ipsec: false,
             grace: KernelGracePeriod::new()?,
             netns: netns.clone(),
             links: KernelLinks::open(netns)?,
             start_time: Duration::ZERO,
         };
         fast.adopt_slots(&former, interfaces)?;
-        // Nothing uses these maps yet, so the half that is in force for the former programs may be written.
-        let writes = fast.projection.update(tables, None).unwrap_or_default();
-        fast.record_counters(&writes, ledger);
-        fast.maps.write(&writes)?;
+        let networks = fast.write_all(tables, ledger)?;
         fault::reach("start-maps-written");
         fast.pin_set()?;
         fast.take_over_interfaces(interfaces)?;
@@ -114,6 +129,7 @@ impl FastPath {
         let ended = monotonic_micros().map_err(FastPathError::Clock)?;
         fast.start_time = Duration::from_micros(ended.saturating_sub(began));
         fast.grace.wait()?;
+        fast.enable_networks(&networks)?;
         // From here on all programs are those of this start: what was judged by others is judged again.
         fast.maps.set_epoch(Epoch {
             generation: epoch.generation.wrapping_add(1),
@@ -125,10 +141,38 @@ impl FastPath {
         if fast.maps.state() == FastPathState::Off {
             fast.maps.set_state(FastPathState::OwnedOnly);
         }
-        fast.arm(interfaces, &fast.slot_interfaces())?;
+        fast.arm(interfaces, &fast.all_interfaces())?;
         fault::reach("start-armed");
         fast.maps.set_state(FastPathState::On);
         Ok(fast)
+    }
+
+    /// Fills the maps, which no program uses yet; what has flows with other hosts begin is left, and returned.
+    fn write_all(
+        &mut self,
+        tables: &Tables,
+        ledger: &mut LedgerPart<'_>,
+    ) -> Result<Vec<MapWrite>, FastPathError> {
+        // So the half that is in force for the former programs may be written.
+        let writes = self.projection.update(tables, None).unwrap_or_default();
+        self.record_counters(&writes, ledger);
+        let is_networks = |write: &MapWrite| matches!(write, MapWrite::Networks { .. });
+        let (networks, writes): (Vec<_>, Vec<_>) = writes.into_iter().partition(is_networks);
+        self.maps.write(&writes)?;
+        if !networks.is_empty() {
+            let complete = [false; 2];
+            self.maps.write(&[MapWrite::Networks { complete }])?;
+        }
+        Ok(networks)
+    }
+
+    /// Has flows with other hosts begin. The programs remember those that the stack has from now on, or did before.
+    fn enable_networks(&self, networks: &[MapWrite]) -> Result<(), FastPathError> {
+        if networks.is_empty() {
+            return Ok(());
+        }
+        self.record_stack_flows()?;
+        Ok(self.maps.write(networks)?)
     }
 
     /// Keeps the numbers of slots that addresses had in the maps of earlier starts.
@@ -240,16 +284,16 @@ impl FastPath {
         interfaces: &InterfaceIndexes,
         ledger: &mut LedgerPart<'_>,
     ) -> Result<usize, FastPathError> {
-        let detached = self.attachments.detached(&self.maps)?;
+        let detached = self.attachments.detached(&mut self.links, &self.maps)?;
         for index in &detached {
             let names = interfaces.iter().filter(|(_, known)| *known == index);
             for (name, _) in names {
                 self.disarm(name);
             }
-            self.attachments.forget(&self.pins, *index)?;
+            self.forget(*index)?;
         }
         self.update(None, true, tables, ledger)?;
-        self.arm(interfaces, &self.slot_interfaces())?;
+        self.arm(interfaces, &self.all_interfaces())?;
         Ok(detached.len())
     }
 
@@ -274,6 +318,14 @@ impl FastPath {
         fault::reach("flush-maps-written");
         self.free_counters(&writes, ledger)?;
         fault::reach("flush-counters-freed");
+        let half = self.projection.half();
+        let begins =
+            |write: &MapWrite| matches!(write, MapWrite::Networks { complete } if complete[half]);
+        if writes.iter().any(begins) {
+            // From here on the programs remember all flows that the stack has with other hosts.
+            self.grace.wait()?;
+            self.record_stack_flows()?;
+        }
         let mut epoch = self.maps.epoch();
         epoch.half = self.projection.half();
         // Without a delta nothing is revoked if nothing differs.
@@ -328,10 +380,56 @@ impl FastPath {
         Ok(())
     }
 
-    /// The interfaces of workloads.
-    fn slot_interfaces(&self) -> BTreeSet<Str> {
+    /// The interfaces of workloads, and those to other hosts.
+    fn all_interfaces(&self) -> BTreeSet<Str> {
         let slots = self.projection.slots();
-        slots.map(|slot| slot.interface.clone()).collect()
+        let workloads = slots.map(|slot| slot.interface.clone());
+        let uplinks = self.attachments.uplinks().iter().cloned();
+        workloads.chain(uplinks).collect()
+    }
+
+    /// Has the programs know the flows that the stack delivers already.
+    fn record_stack_flows(&self) -> Result<(), FastPathError> {
+        let projection = &self.projection;
+        record_stack_flows(&self.maps, &self.netns, |source, destination| {
+            let ends = [source, destination];
+            ends.iter().all(|end| projection.is_known(*end))
+                && ends.iter().any(|end| projection.slot(*end).is_some())
+        })
+    }
+
+    /// An interface has no programs any more.
+    fn forget(&mut self, index: u32) -> Result<(), FastPathError> {
+        self.maps.remove_uplink(index)?;
+        self.attachments.forget(&self.pins, index)
+    }
+
+    /// Has flows begin to other hosts where that may be: not where packets may have to be encrypted, which the fast path
+    /// would pass by.
+    fn update_uplinks(&mut self) -> Result<(), FastPathError> {
+        if self.config.uplinks.is_empty() {
+            return Ok(());
+        }
+        self.has_ipsec = count_policies(&self.netns)? > 0;
+        for index in self.attachments.armed_uplinks() {
+            if self.has_ipsec {
+                self.maps.remove_uplink(index)?;
+            } else {
+                self.maps.add_uplink(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The interfaces by which flows to other hosts may begin.
+    fn uplinks_in_force(&self) -> Vec<u32> {
+        let armed = self.attachments.armed_uplinks();
+        armed.filter(|_| !self.has_ipsec).collect()
+    }
+
+    /// Whether packets to other hosts are left to the stack, since they may have to be encrypted.
+    pub(super) fn has_ipsec(&self) -> bool {
+        self.has_ipsec
     }
 
     /// Has packets of the workloads at these interfaces be delivered, where the interfaces exist and can have programs.
@@ -364,19 +462,16 @@ impl FastPath {
         if has_flows && !fault::is_injected("fast-path-flows-unread") {
             // From here on the programs see every flow that the stack delivers to a workload.
             self.grace.wait()?;
-            let projection = &self.projection;
-            record_stack_flows(&self.maps, &self.netns, |address| {
-                projection.slot(address).is_some()
-            })?;
+            self.record_stack_flows()?;
             fault::reach("arm-flows-read");
         }
         for (name, index) in &known {
             if !added.contains(index) {
                 continue;
             }
-            let attached = self
-                .attachments
-                .attach_ingress(&self.pins, &self.maps, *index);
+            let attached =
+                self.attachments
+                    .attach_ingress(&mut self.links, &self.pins, &self.maps, *index);
             if let Err(error) = attached {
                 self.attachments.refuse(&self.pins, (name, *index), &error);
             }
@@ -390,7 +485,7 @@ impl FastPath {
                 self.maps.arm(slot.number, interface);
             }
         }
-        Ok(())
+        self.update_uplinks()
     }
 
     /// Attaches the program that sees what goes to an interface, as [`Attachments::attach_egress`].
@@ -414,12 +509,14 @@ impl FastPath {
         let is_changed = self
             .attachments
             .refresh(&mut self.links, &self.pins, *index)?;
-        let has_slot = self.projection.slots().any(|slot| slot.interface == *name);
-        if has_slot && (!is_armed || is_changed) {
+        let takes_part = self.attachments.role(name) == InterfaceRole::Uplink
+            || self.projection.slots().any(|slot| slot.interface == *name);
+        if takes_part && (!is_armed || is_changed) {
             self.arm(interfaces, &BTreeSet::from([name.clone()]))?;
         }
         if self.attachments.armed(*index).is_none() {
             self.disarm(name);
+            self.maps.remove_uplink(*index)?;
         }
         Ok(())
     }
@@ -433,7 +530,7 @@ impl FastPath {
         if let Some(name) = name {
             self.disarm(name);
         }
-        self.attachments.forget(&self.pins, index)
+        self.forget(index)
     }
 
     /// Has packets of the workload at an interface pass.
@@ -495,6 +592,7 @@ impl FastPath {
                 addresses: shortage.slots,
                 sets: shortage.sets,
                 classes: shortage.classes,
+                prefixes: shortage.prefixes,
             },
         }
     }
@@ -526,19 +624,22 @@ impl FastPath {
         let Some(protocol) = known.find(|known| known.protocol() == protocol) else {
             return false;
         };
-        let mut armed = [from, to].into_iter().map(|address| {
-            let slot = self.projection.slot(address)?;
-            self.maps
-                .is_armed(slot.number)
-                .then(|| slot.interface.clone())
-        });
-        let ends = (armed.next().flatten(), armed.next().flatten());
-        let (Some(first), Some(second)) = ends else {
+        let slots = [from, to].map(|address| self.projection.slot(address));
+        let mut known = slots.into_iter().flatten();
+        if !known.all(|slot| self.maps.is_armed(slot.number)) {
             return false;
-        };
+        }
+        let is_outside = slots.contains(&None);
+        if is_outside && self.uplinks_in_force().is_empty() {
+            return false;
+        }
+        let is_local = slots[0].map(|slot| &slot.interface) == slots[1].map(|slot| &slot.interface);
         let words = self.projection.words(from, to, protocol, port);
-        first != second
-            && words.is_some_and(|words| words.iter().all(|word| matches!(word, Word::Allow(_))))
+        !is_local
+            && words.is_some_and(|words| {
+                let mut words = words.into_iter().flatten();
+                words.all(|word| matches!(word, Word::Allow(_)))
+            })
     }
 
     /// Hands the flows over, and has every packet pass from here on; the programs are detached. The counters stay for the
@@ -661,7 +762,7 @@ pub(super) fn remove(
 ) -> Result<FastPathRemoval, FastPathError> {
     let pins = PinFolders::new(netns);
     let mut removal = FastPathRemoval::default();
-    if !pins.exist() || fault::is_injected("fast-path-left-attached") {
+    if !pins.exist()? || fault::is_injected("fast-path-left-attached") {
         return Ok(removal);
     }
     removal.hand_over = hand_over_flows(netns, &pins, mark);

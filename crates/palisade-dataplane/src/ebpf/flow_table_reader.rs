@@ -13,9 +13,8 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use palisade_bpf::{BpfObject, FlowTable, FlowTableEnd, FlowTableEntry};
+use palisade_bpf::{FlowTable, FlowTableEnd, FlowTableEntry};
 use palisade_model::{L4, Protocol};
-use palisade_sys::bpf::BpfMap;
 use palisade_sys::fault;
 use palisade_sys::notify::monotonic_micros;
 use palisade_tables::Packet;
@@ -129,13 +128,9 @@ impl FlowTableReader {
 
     /// Opens the table that is pinned, unless it is open. Flows of one that is pinned no longer have ended.
     fn open_table(&mut self) -> Result<(), FastPathError> {
-        let open = |name: &str| {
-            let shape = BpfObject::FAST_PATH.map_shape(name)?;
-            Ok::<_, FastPathError>(BpfMap::open_pinned(&self.pins.map(name), shape).ok())
-        };
-        let found = match (open("config")?, open("flows")?) {
-            (Some(config), Some(flows)) => Some((flows.id()?, config, flows)),
-            _ => None,
+        let found = match self.pins.open_flow_maps()? {
+            Some((config, flows)) => Some((flows.id()?, config, flows)),
+            None => None,
         };
         let id = found.as_ref().map(|(id, ..)| *id);
         if id == self.open.as_ref().map(|open| open.id) {

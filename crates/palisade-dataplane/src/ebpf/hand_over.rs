@@ -82,14 +82,10 @@ fn begin(table: &FlowTable) -> Result<(), FastPathError> {
 
 /// The table of flows, if a fast path of this layout has one.
 fn open_table(pins: &PinFolders) -> Result<Option<FlowTable>, FastPathError> {
-    let open = |name: &str| {
-        let shape = BpfObject::FAST_PATH.map_shape(name)?;
-        Ok::<_, FastPathError>(BpfMap::open_pinned(&pins.map(name), shape).ok())
-    };
-    match (open("config")?, open("flows")?) {
-        (Some(config), Some(flows)) => Ok(Some(FlowTable::new(&config, &flows)?)),
-        _ => Ok(None),
-    }
+    let maps = pins.open_flow_maps()?;
+    Ok(maps
+        .map(|(config, flows)| FlowTable::new(&config, &flows))
+        .transpose()?)
 }
 
 /// Creates an entry for each flow that goes on.
@@ -104,9 +100,12 @@ fn create_entries(
     }
     let owners = slot_owners(pins)?;
     let is_current = |end: FlowTableEnd| {
-        let owner = owners.as_ref().map(|owners| owners.get(&end.address));
+        // An end on another host has no slot.
+        let owner = owners
+            .as_ref()
+            .map(|owners| owners.get(&end.address).copied());
         // Without slots nothing is known of them. What has an entry is judged all the same.
-        owner.is_none_or(|owner| owner == Some(&(end.slot, end.incarnation)))
+        owner.is_none_or(|owner| owner.unwrap_or_default() == (end.slot, end.incarnation))
     };
     let now = monotonic_micros().map_err(FastPathError::Clock)?;
     let flows = table

@@ -15,6 +15,7 @@ mod error;
 mod fast_path;
 mod flow_table_reader;
 mod hand_over;
+mod hooks;
 mod pins;
 mod stack_flows;
 
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_bpf::FastPathSupport;
-pub use palisade_bpf::FlowCounts;
+pub use palisade_bpf::{FlowCounts, ProgramAttachment};
 use palisade_layout::Counters;
 use palisade_model::{Protocol, Str};
 use palisade_nft::Ruleset;
@@ -44,6 +45,7 @@ use crate::flow_event::FlowEventBatch;
 use crate::nftables::{Config, NftDataplane};
 use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
+pub use fast_path::FastPathConfig;
 use fast_path::{FastPath, FastPathInspector, InterfaceIndexes};
 use flow_table_reader::FlowTableReader;
 pub use pins::PIN_ROOT;
@@ -61,15 +63,12 @@ pub fn pin_folder(netns: &NetNs) -> PathBuf {
 }
 
 /// Whether the fast path is to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FastPathMode {
     /// It is not, and what an earlier agent attached is removed.
     Off,
-    /// It is, with this bit of the packet mark for proven packets that the stack has to deliver.
-    On {
-        /// The bit.
-        proof_bit: u32,
-    },
+    /// It is.
+    On(FastPathConfig),
 }
 
 /// The nftables driver with or without the fast path, in one network namespace.
@@ -78,6 +77,8 @@ pub struct EbpfDataplane {
     nft: NftDataplane,
     netns: NetNs,
     mode: FastPathMode,
+    /// How programs are attached; `None`: as the kernel does it best.
+    attachment: Option<ProgramAttachment>,
     /// The interfaces of the namespace.
     interfaces: InterfaceIndexes,
     fast: Option<Box<FastPath>>,
@@ -105,19 +106,29 @@ impl EbpfDataplane {
         mode: FastPathMode,
         netns: &NetNs,
     ) -> Result<Self, DriverError> {
-        config.packet_mark.proof = match mode {
-            FastPathMode::Off => None,
-            FastPathMode::On { proof_bit } => Some(proof_bit),
-        };
+        if let FastPathMode::On(fast) = &mode {
+            config.packet_mark.proof = Some(fast.proof_bit);
+            config.packet_mark.uplinks.clone_from(&fast.uplinks);
+        } else {
+            config.packet_mark.proof = None;
+            config.packet_mark.uplinks.clear();
+        }
         Ok(EbpfDataplane {
             nft: NftDataplane::new_in(config, netns)?,
             netns: netns.clone(),
             mode,
+            attachment: None,
             interfaces: InterfaceIndexes::new(),
             fast: None,
             failure: None,
             hand_over: None,
         })
+    }
+
+    /// Has programs be attached in this way from the next start of the fast path on, also where the kernel has a better
+    /// one: for tests.
+    pub fn set_attachment(&mut self, attachment: ProgramAttachment) {
+        self.attachment = Some(attachment);
     }
 
     /// Whether the fast path runs.
@@ -168,15 +179,18 @@ impl EbpfDataplane {
         tables: &Tables,
         ledger: &mut CounterLedger,
     ) -> Result<usize, DriverError> {
-        let FastPathMode::On { proof_bit } = self.mode else {
+        let FastPathMode::On(config) = &self.mode else {
             return self.remove_fast_path(Some(ledger));
         };
         let mut part = ledger.part(LEDGER_PART);
         let result = match &mut self.fast {
             Some(fast) => fast.sync(tables, &self.interfaces, &mut part),
             None => {
-                if let Some(missing) = FastPathSupport::probe().missing.first() {
-                    self.failure = Some(DriverCondition {
+                let support = FastPathSupport::probe();
+                let attachment = self.attachment.or(support.attachment);
+                let (None, Some(attachment)) = (support.missing.first(), attachment) else {
+                    let missing = support.missing.first();
+                    self.failure = missing.map(|missing| DriverCondition {
                         kind: "FastPathOff",
                         reason: missing.feature,
                         message: format!(
@@ -184,9 +198,15 @@ impl EbpfDataplane {
                         ),
                     });
                     return self.remove_fast_path(Some(ledger));
-                }
-                let started =
-                    FastPath::start(&self.netns, proof_bit, tables, &self.interfaces, &mut part);
+                };
+                let started = FastPath::start(
+                    &self.netns,
+                    attachment,
+                    config,
+                    tables,
+                    &self.interfaces,
+                    &mut part,
+                );
                 started.map(|fast| {
                     self.fast = Some(Box::new(fast));
                     0
@@ -436,7 +456,7 @@ impl Dataplane for EbpfDataplane {
     fn name(&self) -> &'static str {
         match self.mode {
             FastPathMode::Off => self.nft.name(),
-            FastPathMode::On { .. } => NAME,
+            FastPathMode::On(_) => NAME,
         }
     }
 
@@ -458,9 +478,16 @@ impl Dataplane for EbpfDataplane {
                     kind: "FastPathPartial",
                     reason: "NoRoom",
                     message: format!(
-                        "nftables delivers what the maps of the fast path have no room for: {} addresses, {} policy sets, {} classes",
-                        shortage.slots, shortage.sets, shortage.classes
+                        "nftables delivers what the maps of the fast path have no room for: {} addresses, {} policy sets, {} classes, {} prefixes of other networks",
+                        shortage.slots, shortage.sets, shortage.classes, shortage.prefixes
                     ),
+                });
+            }
+            if fast.has_ipsec() {
+                conditions.push(DriverCondition {
+                    kind: "FastPathPartial",
+                    reason: "IpsecPolicies",
+                    message: "nftables delivers the packets to other hosts, since this host has IPsec policies".to_owned(),
                 });
             }
             let mut refused = fast.refused();

@@ -6,6 +6,8 @@
 //!                                             /set-<number>/endpoints, slots, counters
 //! ```
 //!
+//! In `links` is the pin of each tcx link, or for a tc filter, which cannot be pinned, an empty folder of that name.
+//!
 //! `config` and `flows` outlive agents. Each start has a set of its own for policy; that of the agent before goes when all
 //! interfaces have the new programs and what it counted is in the ledger.
 //!
@@ -15,12 +17,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use palisade_bpf::LAYOUT;
-use palisade_sys::bpf::{AttachPoint, BpfLink};
+use palisade_bpf::{BpfObject, LAYOUT};
+use palisade_sys::bpf::{AttachPoint, BpfLink, BpfMap};
 use palisade_sys::fault;
 use palisade_sys::netns::NetNs;
 
-use super::error::FastPathError;
+use super::error::{FastPathError, io_error};
+use super::hooks::Filters;
 
 /// Where the pins of all namespaces are, a folder for each.
 pub const PIN_ROOT: &str = "/sys/fs/bpf/palisade";
@@ -28,6 +31,7 @@ pub const PIN_ROOT: &str = "/sys/fs/bpf/palisade";
 /// The folders of the pins of a namespace.
 #[derive(Clone, Debug)]
 pub(super) struct PinFolders {
+    netns: NetNs,
     /// That of the namespace.
     namespace: PathBuf,
     /// That of this layout in it.
@@ -38,6 +42,7 @@ impl PinFolders {
     pub(super) fn new(netns: &NetNs) -> Self {
         let namespace = Path::new(PIN_ROOT).join(format!("net-{}", netns.id().ino));
         PinFolders {
+            netns: netns.clone(),
             layout: namespace.join(format!("{LAYOUT:016x}")),
             namespace,
         }
@@ -49,9 +54,9 @@ impl PinFolders {
         fs::create_dir_all(&links).map_err(io_error("creating", &links))
     }
 
-    /// Whether there is anything.
-    pub(super) fn exist(&self) -> bool {
-        self.namespace.exists()
+    /// Whether there is anything, or a filter without its folder.
+    pub(super) fn exist(&self) -> Result<bool, FastPathError> {
+        Ok(self.namespace.exists() || !Filters::new(&self.netns).list()?.is_empty())
     }
 
     /// The namespace's folder.
@@ -64,16 +69,21 @@ impl PinFolders {
         self.layout.join(name)
     }
 
+    /// The maps `config` and `flows`, if both are pinned in the shapes of this layout.
+    pub(super) fn open_flow_maps(&self) -> Result<Option<(BpfMap, BpfMap)>, FastPathError> {
+        let open = |name: &str| {
+            let shape = BpfObject::FAST_PATH.map_shape(name)?;
+            Ok::<_, FastPathError>(BpfMap::open_pinned(&self.map(name), shape).ok())
+        };
+        Ok(open("config")?.zip(open("flows")?))
+    }
+
     pub(super) fn remove_map(&self, name: &str) -> Result<(), FastPathError> {
         remove_file(&self.map(name))
     }
 
-    /// The pin of a link.
+    /// The pin of a link, or the folder for a filter.
     pub(super) fn link(&self, interface: u32, point: AttachPoint) -> PathBuf {
-        let point = match point {
-            AttachPoint::Ingress => "ingress",
-            AttachPoint::Egress => "egress",
-        };
         self.layout
             .join("links")
             .join(format!("{interface}-{point}"))
@@ -119,30 +129,47 @@ impl PinFolders {
         remove_folder(&self.set(number))
     }
 
-    /// Removes the pins of a link.
+    /// Detaches the programs of an interface, and removes their pins.
     pub(super) fn remove_links(&self, interface: u32) -> Result<(), FastPathError> {
-        for point in [AttachPoint::Ingress, AttachPoint::Egress] {
-            detach(&self.link(interface, point))?;
+        let mut filters = Filters::new(&self.netns);
+        for point in AttachPoint::ALL {
+            detach(&self.link(interface, point), &mut filters)?;
         }
         Ok(())
     }
 
-    /// Removes the pins of other layouts: their programs go with their links.
+    /// Removes what other layouts have attached and pinned.
     pub(super) fn remove_other_layouts(&self) -> Result<(), FastPathError> {
+        let mut filters = Filters::new(&self.netns);
         for name in names(&self.namespace)? {
             let folder = self.namespace.join(name);
             if folder != self.layout {
-                detach_all(&folder.join("links"))?;
+                detach_all(&folder.join("links"), &mut filters)?;
                 remove_folder(&folder)?;
             }
         }
         Ok(())
     }
 
-    /// Removes the links of all layouts: nothing is attached then.
+    /// Detaches what all layouts have attached, also where the pins are gone: nothing is attached then.
     pub(super) fn remove_links_of_all(&self) -> Result<(), FastPathError> {
+        let mut filters = Filters::new(&self.netns);
         for name in names(&self.namespace)? {
-            detach_all(&self.namespace.join(name).join("links"))?;
+            detach_all(&self.namespace.join(name).join("links"), &mut filters)?;
+        }
+        for (interface, point) in filters.list()? {
+            filters.delete(interface, point)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes filters for which there is no folder: somebody has removed what was pinned, and filters stay.
+    pub(super) fn remove_forgotten_filters(&self) -> Result<(), FastPathError> {
+        let mut filters = Filters::new(&self.netns);
+        for (interface, point) in filters.list()? {
+            if !self.link(interface, point).is_dir() {
+                filters.delete(interface, point)?;
+            }
         }
         Ok(())
     }
@@ -169,8 +196,21 @@ fn names(folder: &Path) -> Result<Vec<String>, FastPathError> {
     Ok(found)
 }
 
-/// Detaches the program of a pinned link, and removes the pin.
-fn detach(path: &Path) -> Result<(), FastPathError> {
+/// Detaches the program of a pinned link, or deletes the filter that a folder stands for, and removes the pin or the
+/// folder.
+fn detach(path: &Path, filters: &mut Filters) -> Result<(), FastPathError> {
+    if path.is_dir() {
+        if let Some((interface, point)) = place_of(path) {
+            filters.delete(interface, point)?;
+        }
+        // It is empty, unless somebody else has put something into it, which stays.
+        return match fs::remove_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(io_error("removing", path)(error))
+            }
+            _ => Ok(()),
+        };
+    }
     if let Ok(link) = BpfLink::open_pinned(path) {
         // If the kernel refuses, it is detached some time after its pin is gone.
         let _ = link.detach();
@@ -179,10 +219,18 @@ fn detach(path: &Path) -> Result<(), FastPathError> {
     remove_file(path)
 }
 
+/// The interface and the attach point that a pin is named for.
+fn place_of(path: &Path) -> Option<(u32, AttachPoint)> {
+    let (interface, name) = path.file_name()?.to_str()?.split_once('-')?;
+    let mut points = AttachPoint::ALL.into_iter();
+    let point = points.find(|point| point.name() == name)?;
+    Some((interface.parse().ok()?, point))
+}
+
 /// The same for all links in a folder, which goes.
-fn detach_all(folder: &Path) -> Result<(), FastPathError> {
+fn detach_all(folder: &Path, filters: &mut Filters) -> Result<(), FastPathError> {
     for name in names(folder)? {
-        detach(&folder.join(name))?;
+        detach(&folder.join(name), filters)?;
     }
     remove_folder(folder)
 }
@@ -203,16 +251,5 @@ fn remove_folder(folder: &Path) -> Result<(), FastPathError> {
             Err(io_error("removing", folder)(error))
         }
         _ => Ok(()),
-    }
-}
-
-pub(super) fn io_error(
-    operation: &'static str,
-    path: &Path,
-) -> impl Fn(io::Error) -> FastPathError {
-    move |error| FastPathError::Io {
-        operation,
-        path: path.to_owned(),
-        error,
     }
 }

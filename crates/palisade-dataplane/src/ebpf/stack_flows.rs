@@ -18,11 +18,11 @@ const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// Has the programs know all flows of UDP and ICMP between workloads that connection tracking knows.
+/// Has the programs know all flows of UDP and ICMP that connection tracking knows, between ends that take part.
 pub(super) fn record_stack_flows(
     maps: &FastPathMaps,
     netns: &NetNs,
-    is_workload: impl Fn(IpAddr) -> bool,
+    take_part: impl Fn(IpAddr, IpAddr) -> bool,
 ) -> Result<(), FastPathError> {
     let program = maps.loaded().program("to_pod");
     let program = program.ok_or(FastPathError::Missing("to_pod"))?;
@@ -30,7 +30,7 @@ pub(super) fn record_stack_flows(
     for entry in entries {
         // What answers is sent, in the direction in which the receiver sees it.
         let answer = entry.reply;
-        if !is_workload(answer.source) || !is_workload(answer.destination) {
+        if !take_part(answer.source, answer.destination) {
             continue;
         }
         if let Some(frame) = frame_of_question(&answer) {

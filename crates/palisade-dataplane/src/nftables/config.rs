@@ -38,7 +38,7 @@ pub(super) fn validate(config: &Config) -> Result<(), DriverError> {
         let reason = "it must be one contiguous run of at least 8 bits";
         return invalid("the conntrack mark mask", reason);
     }
-    let bits = config.packet_mark;
+    let bits = &config.packet_mark;
     if !bits.early_stage.is_power_of_two() {
         return invalid("the packet mark bit", "it must be one bit");
     }

@@ -49,6 +49,7 @@ impl Projection {
         }
         let slots = self.slots.values().filter(|slot| slot.row.number != 0);
         writes.extend(slots.map(|slot| MapWrite::Slot(slot.row.clone())));
+        self.networks.list(&mut writes);
         writes
     }
 

@@ -1,5 +1,6 @@
 //! Links: programs that are attached to interfaces (tcx, since Linux 6.6).
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -24,6 +25,9 @@ pub enum AttachPoint {
 }
 
 impl AttachPoint {
+    /// Both, in the order of this type.
+    pub const ALL: [AttachPoint; 2] = [AttachPoint::Ingress, AttachPoint::Egress];
+
     /// The kernel's number (`enum bpf_attach_type`).
     fn number(self) -> u32 {
         match self {
@@ -32,11 +36,19 @@ impl AttachPoint {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// What traffic control calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             AttachPoint::Ingress => "ingress",
             AttachPoint::Egress => "egress",
         }
+    }
+}
+
+impl fmt::Display for AttachPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -30,7 +30,7 @@ const FIRST_GROUP: u32 = 0x7061_6c00;
 /// The kernel's links of one namespace.
 #[derive(Debug)]
 pub struct KernelLinks {
-    socket: NetlinkSocket,
+    pub(super) socket: NetlinkSocket,
 }
 
 impl KernelLinks {
@@ -45,7 +45,7 @@ impl KernelLinks {
     }
 
     /// Runs `work` and turns an error into one that names `action`.
-    fn with_action<T>(
+    pub(super) fn with_action<T>(
         &mut self,
         action: impl FnOnce() -> LinkAction,
         work: impl FnOnce(&mut Self) -> Result<T, KernelError>,
@@ -57,7 +57,7 @@ impl KernelLinks {
         })
     }
 
-    fn change(
+    pub(super) fn change(
         &mut self,
         kind: u16,
         flags: u16,

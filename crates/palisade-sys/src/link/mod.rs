@@ -1,4 +1,4 @@
-//! Links, addresses, routes, routing rules and neighbours of one network namespace.
+//! Links, addresses, routes, routing rules, neighbours and filters of traffic control of one network namespace.
 //!
 //! Promises: every error names the action, the object and the namespace, with the kernel's extended
 //! acknowledgement if there is one; callers identify links by name, not by index, since they own the name; a
@@ -11,6 +11,7 @@ mod event;
 mod kernel;
 mod name;
 mod routing_rule;
+mod traffic_control;
 mod types;
 
 use thiserror::Error;
@@ -18,6 +19,7 @@ use thiserror::Error;
 pub use event::{KernelLinkEvents, LinkEvent, LinkEvents};
 pub use kernel::KernelLinks;
 pub use name::{escape_name, unescape_name};
+pub use traffic_control::{TcFilter, TcFilterId};
 pub use types::{
     Address, AddressFamily, IpNet, Link, LinkAction, LinkChange, MAIN_TABLE, MacAddr, Neighbour,
     ParseMacError, Route, RouteKind, RouteScope, RoutingRule, VethEnd,

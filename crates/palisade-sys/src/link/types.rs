@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::bpf::AttachPoint;
 use crate::netns::NetNs;
 
 /// Number of the main routing table.
@@ -409,6 +410,16 @@ pub enum LinkAction {
     DeleteRule(RoutingRule),
     /// Setting a neighbour entry.
     SetNeighbour(Neighbour),
+    /// Adding the qdisc `clsact` to the link with this index.
+    AddClsact(u32),
+    /// Adding a filter to the link with this index.
+    AddFilter(u32, AttachPoint),
+    /// Replacing the program of a filter.
+    ReplaceFilter(u32, AttachPoint),
+    /// Deleting a filter.
+    DeleteFilter(u32, AttachPoint),
+    /// Listing the filters of the link with this index.
+    ListFilters(u32, AttachPoint),
     /// Subscribing to notifications.
     Listen,
 }
@@ -440,6 +451,19 @@ impl fmt::Display for LinkAction {
             Self::AddRule(rule) => write!(f, "adding routing rule {rule}"),
             Self::DeleteRule(rule) => write!(f, "deleting routing rule {rule}"),
             Self::SetNeighbour(neighbour) => write!(f, "setting {neighbour}"),
+            Self::AddClsact(index) => write!(f, "adding the qdisc clsact to interface {index}"),
+            Self::AddFilter(index, point) => {
+                write!(f, "adding a tc filter to interface {index}, {point}")
+            }
+            Self::ReplaceFilter(index, point) => {
+                write!(f, "replacing the tc filter of interface {index}, {point}")
+            }
+            Self::DeleteFilter(index, point) => {
+                write!(f, "deleting the tc filter of interface {index}, {point}")
+            }
+            Self::ListFilters(index, point) => {
+                write!(f, "listing the tc filters of interface {index}, {point}")
+            }
             Self::Listen => f.write_str("listening for link changes"),
         }
     }

@@ -1,16 +1,13 @@
 //! A netlink socket bound to one namespace: acknowledged requests, dumps, and multicast messages.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname,
-    recvfrom, send, setsockopt, socket,
-};
+use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, getsockname, recvfrom, send, setsockopt};
 use thiserror::Error;
 
 use super::{Attrs, HEADER_LEN, NetlinkMessage, align, split_messages, write_message};
@@ -42,6 +39,8 @@ pub enum NetlinkFamily {
     Route,
     /// `NETLINK_NETFILTER`: nf_tables, conntrack, nflog.
     Netfilter,
+    /// `NETLINK_XFRM`: IPsec.
+    Xfrm,
 }
 
 /// A netlink socket could not be opened in a namespace.
@@ -523,15 +522,17 @@ fn extended_ack(message: &NetlinkMessage) -> Option<Attrs<'_>> {
 }
 
 fn open_in_current_netns(protocol: NetlinkFamily, groups: &[u32]) -> Result<(OwnedFd, u32), Errno> {
-    let fd = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
-        match protocol {
-            NetlinkFamily::Route => SockProtocol::NetlinkRoute,
-            NetlinkFamily::Netfilter => SockProtocol::NetlinkNetFilter,
-        },
-    )?;
+    let number = match protocol {
+        NetlinkFamily::Route => libc::NETLINK_ROUTE,
+        NetlinkFamily::Netfilter => libc::NETLINK_NETFILTER,
+        NetlinkFamily::Xfrm => libc::NETLINK_XFRM,
+    };
+    let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no memory is passed, and a descriptor that the kernel returns is nobody else's.
+    let fd = unsafe {
+        let number = Errno::result(libc::socket(libc::AF_NETLINK, flags, number))?;
+        OwnedFd::from_raw_fd(number)
+    };
     bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
     set_netlink_option(&fd, libc::NETLINK_EXT_ACK, 1)?;
     set_netlink_option(&fd, libc::NETLINK_CAP_ACK, 1)?;

@@ -17,9 +17,9 @@ use crate::need_root;
 use crate::support::joined;
 
 /// Lets the next program decide.
-const NEXT: i32 = -1;
+pub(crate) const NEXT: i32 = -1;
 /// Drops the packet.
-const DROP: i32 = 2;
+pub(crate) const DROP: i32 = 2;
 
 fn shape(kind: MapKind, max_entries: u32, flags: MapFlags) -> MapShape {
     MapShape {
@@ -32,12 +32,12 @@ fn shape(kind: MapKind, max_entries: u32, flags: MapFlags) -> MapShape {
 }
 
 /// A program that gives every packet this verdict.
-fn constant(verdict: i32) -> Vec<u8> {
+pub(crate) fn constant(verdict: i32) -> Vec<u8> {
     let [a, b, c, d] = verdict.to_ne_bytes();
     vec![0xb7, 0, 0, 0, a, b, c, d, 0x95, 0, 0, 0, 0, 0, 0, 0]
 }
 
-fn load(name: &str, instructions: &[u8]) -> Result<BpfProgram, LoadError> {
+pub(crate) fn load(name: &str, instructions: &[u8]) -> Result<BpfProgram, LoadError> {
     BpfProgram::load(&ProgramSource {
         name,
         instructions,

@@ -14,5 +14,6 @@ mod links;
 mod netns;
 mod nfnetlink;
 mod support;
+mod traffic_control;
 
 use palisade_testkit::need_root;

@@ -109,6 +109,11 @@ fn collect_fast_path(figures: Option<FastPathFigures>, out: &mut Exposition) {
             Some("classes"),
             shortage.classes as u64,
         ),
+        (
+            &FAST_PATH_SHORTAGES,
+            Some("prefixes"),
+            shortage.prefixes as u64,
+        ),
         (&FAST_PATH_FLOWS, Some("fast-path"), figures.flows),
         (&FAST_PATH_FLOWS, Some("stack"), figures.flows_via_stack),
         (&FAST_PATH_EVICTIONS, None, figures.evictions),

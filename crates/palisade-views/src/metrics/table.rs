@@ -105,7 +105,7 @@ metrics! {
     FAST_PATH_ADDRESSES Gauge "palisade_fast_path_addresses" [] "Addresses of workloads whose packets the fast path may deliver.";
     FAST_PATH_INTERFACES_REFUSED Gauge "palisade_fast_path_interfaces_refused" [] "Interfaces of workloads that cannot have the programs of the fast path; nftables delivers their packets.";
     FAST_PATH_ROWS Gauge "palisade_fast_path_rows" [] "Rows of policy in the maps of the fast path.";
-    FAST_PATH_SHORTAGES Gauge "palisade_fast_path_shortages" ["of"] "What the maps of the fast path have no room for, and nftables delivers: addresses, policy-sets, classes.";
+    FAST_PATH_SHORTAGES Gauge "palisade_fast_path_shortages" ["of"] "What the maps of the fast path have no room for, and nftables delivers: addresses, policy-sets, classes, prefixes (of other hosts: none of their flows is proven).";
     FAST_PATH_FLOWS Gauge "palisade_fast_path_flows" ["delivery"] "Flows in the table of the fast path: fast-path (it delivers them), or stack (the host's stack does, and their answers go by it); those that ended a moment ago may be among them.";
     FAST_PATH_EVICTIONS Counter "palisade_fast_path_evictions_total" [] "Live flows that had to make room in the table of the fast path, since the table was made; preserved over restarts.";
     NAMES Gauge "palisade_names" [] "Domain names that have addresses.";

@@ -339,9 +339,14 @@ fn fast_path_text(fast_path: &FastPathReport) -> String {
     let missing = fast_path.missing.iter();
     let reasons: Vec<&str> = missing.map(|missing| missing.reason.as_str()).collect();
     if let Some(figures) = &fast_path.figures {
+        let attachment = fast_path.attachment.as_deref();
+        let attachment = attachment.map(|attachment| format!(", attached by {attachment}"));
         return format!(
-            "eBPF fast path: {} addresses, {} flows, {} live flows evicted",
-            figures.addresses, figures.flows, figures.evictions
+            "eBPF fast path: {} addresses, {} flows, {} live flows evicted{}",
+            figures.addresses,
+            figures.flows,
+            figures.evictions,
+            attachment.unwrap_or_default()
         );
     }
     if fast_path.possible {
@@ -421,9 +426,21 @@ mod tests {
     fn what_the_fast_path_lacks_is_told_with_what_to_do() {
         let mut report = FastPathReport {
             possible: true,
-            figures: None,
+            attachment: Some("tc filters".to_owned()),
+            figures: Some(palisade_api::FastPathFiguresReport {
+                addresses: 12,
+                rows: 9,
+                flows: 40,
+                flows_via_stack: 2,
+                evictions: 0,
+            }),
             missing: Vec::new(),
         };
+        assert_eq!(
+            fast_path_text(&report),
+            "eBPF fast path: 12 addresses, 40 flows, 0 live flows evicted, attached by tc filters"
+        );
+        report.figures = None;
         assert!(fast_path_text(&report).ends_with("this host has what it would need"));
         report.possible = false;
         for reason in ["no tcx: upgrade", "no file system: mount it"] {

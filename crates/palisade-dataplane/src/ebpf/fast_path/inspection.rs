@@ -191,7 +191,8 @@ impl FastPathInspector<'_> {
         let fast = self.fast;
         let expected = ExpectedConfig {
             half: fast.projection.half(),
-            proof_bit: fast.proof_bit,
+            proof_bit: fast.config.proof_bit,
+            uplinks: fast.uplinks_in_force(),
         };
         let maps = fast
             .maps

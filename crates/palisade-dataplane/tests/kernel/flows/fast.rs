@@ -1,14 +1,19 @@
 //! The fast path with real packets: what it delivers, what it leaves to the stack, and what stays of it.
 
 use std::net::{IpAddr, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use palisade_dataplane::ebpf::{self, EbpfDataplane, FlowCounts};
+use palisade_bpf::FastPathSupport;
+use palisade_dataplane::ebpf::{self, EbpfDataplane, FlowCounts, ProgramAttachment};
 use palisade_dataplane::nftables::Config;
 use palisade_dataplane::{Dataplane as _, PolicyDriver as _};
 use palisade_generators::{Dice, cases, seeded_cases};
 use palisade_model::Direction::{Egress, Ingress};
 use palisade_model::{L4, Protocol};
+use palisade_sys::bpf::{AttachPoint, attached_programs};
+use palisade_sys::link::KernelLinks;
+use palisade_sys::netns::run_in;
 use palisade_tables::{Packet, Point, Verdict};
 use palisade_testkit::CountedDriver;
 use palisade_testkit::lab::craft::{fragments, tcp, udp};
@@ -19,7 +24,7 @@ use super::place::{A, Allowed, B, INTERFACES, Place, tables, tag};
 use crate::driver::MemoryJournal;
 
 pub(crate) const SYN: u8 = 2;
-const SYN_ACK: u8 = 18;
+pub(super) const SYN_ACK: u8 = 18;
 pub(crate) const ACK: u8 = 16;
 
 /// All directions of the two pods.
@@ -36,7 +41,57 @@ pub(crate) fn config() -> Config {
 }
 
 pub(crate) fn driver(place: &Place) -> CountedDriver {
-    open_fast_path(config(), &place.netns()).unwrap().into()
+    let mut driver = open_fast_path(config(), &place.netns()).unwrap();
+    if let Some(attachment) = place.attachment {
+        driver.set_attachment(attachment);
+    }
+    driver.into()
+}
+
+/// The ways in which this kernel can attach programs.
+pub(super) fn attachments() -> Vec<ProgramAttachment> {
+    match FastPathSupport::probe().attachment {
+        Some(ProgramAttachment::TcxLink) => {
+            vec![ProgramAttachment::TcxLink, ProgramAttachment::TcFilter]
+        }
+        other => other.into_iter().collect(),
+    }
+}
+
+/// Puts something in the place of a pin that the driver can neither use nor remove, until the folder that is returned is
+/// removed.
+pub(super) fn block_pin(pin: &Path) -> PathBuf {
+    if !pin.is_dir() {
+        // There is none before the interface is attached.
+        let _ = std::fs::remove_file(pin);
+    }
+    let obstacle = pin.join("obstacle");
+    std::fs::create_dir_all(&obstacle).unwrap();
+    obstacle
+}
+
+/// How many programs see packets of the pods, by tcx and as filters.
+pub(super) fn attached(place: &Place) -> [usize; 2] {
+    let netns = place.netns();
+    let mut links = KernelLinks::open(&netns).unwrap();
+    let mut counts = [0; 2];
+    for name in INTERFACES {
+        let index = links.link(name).unwrap().unwrap().index;
+        for point in AttachPoint::ALL {
+            let programs = run_in(&netns, || attached_programs(index, point)).unwrap();
+            counts[0] += programs.map_or(0, |programs| programs.len());
+            counts[1] += links.filters(index, point).unwrap().len();
+        }
+    }
+    counts
+}
+
+/// The same of a fast path that is attached at all of them.
+pub(super) fn both_interfaces(attachment: ProgramAttachment) -> [usize; 2] {
+    match attachment {
+        ProgramAttachment::TcxLink => [4, 0],
+        ProgramAttachment::TcFilter => [0, 4],
+    }
 }
 
 pub(crate) fn datagram(from: usize, to: usize, family: usize, ports: [u16; 2]) -> Vec<u8> {
@@ -77,12 +132,20 @@ fn what_is_allowed_is_delivered_by_the_fast_path_until_it_is_revoked() {
     if !need_root() {
         return;
     }
-    let place = Place::quiet("fast");
+    for attachment in attachments() {
+        allowed_is_delivered_until_it_is_revoked(attachment);
+    }
+}
+
+/// With programs that are attached in one way.
+fn allowed_is_delivered_until_it_is_revoked(attachment: ProgramAttachment) {
+    let place = Place::quiet("fast").attached_by(attachment);
     let mut driver = driver(&place);
     let allowed = [(A, B, 17, Some(53)), (A, B, 6, Some(80))];
     driver.resync(&tables(&CLOSED, &allowed)).unwrap();
     assert!(driver.is_fast());
     assert_eq!(driver.conditions(), []);
+    assert_eq!(attached(&place), both_interfaces(attachment));
     for family in [0, 1] {
         let (out, back) = ([40_000, 53], [53, 40_000]);
         let before = counts(&driver).owned;
@@ -128,7 +191,14 @@ fn packets_of_an_owned_flow_that_go_by_the_stack_are_not_judged_there() {
     if !need_root() {
         return;
     }
-    let place = Place::quiet("proof");
+    for attachment in attachments() {
+        proven_packets_are_not_judged(attachment);
+    }
+}
+
+/// With programs that are attached in one way.
+fn proven_packets_are_not_judged(attachment: ProgramAttachment) {
+    let place = Place::quiet("proof").attached_by(attachment);
     let mut driver = driver(&place);
     driver
         .resync(&tables(&CLOSED, &[(A, B, 17, Some(53))]))
@@ -172,7 +242,14 @@ fn a_new_agent_takes_over_flows_and_counts() {
     if !need_root() {
         return;
     }
-    let place = Place::quiet("fasttwo");
+    for attachment in attachments() {
+        flows_and_counts_are_taken_over(attachment);
+    }
+}
+
+/// With programs that are attached in one way.
+fn flows_and_counts_are_taken_over(attachment: ProgramAttachment) {
+    let place = Place::quiet("fasttwo").attached_by(attachment);
     let allowed = [(A, B, 17, Some(53)), (A, B, 17, Some(54))];
     let closed = tables(&CLOSED, &allowed);
     let journal = MemoryJournal::default();
@@ -227,6 +304,7 @@ fn a_new_agent_takes_over_flows_and_counts() {
         .filter(|name| name.to_string_lossy().starts_with("set-"))
         .count();
     assert_eq!(sets, 1, "what the first agent had for itself is gone");
+    assert_eq!(attached(&place), both_interfaces(attachment));
 }
 
 #[test]
@@ -234,7 +312,14 @@ fn without_the_fast_path_nothing_of_it_stays() {
     if !need_root() {
         return;
     }
-    let place = Place::quiet("fastoff");
+    for attachment in attachments() {
+        nothing_stays(attachment);
+    }
+}
+
+/// Also run in a guest.
+pub(super) fn nothing_stays(attachment: ProgramAttachment) {
+    let place = Place::quiet("fastoff").attached_by(attachment);
     let closed = tables(&CLOSED, &[(A, B, 17, Some(53))]);
     let folder = ebpf::pin_folder(&place.netns());
     {
@@ -255,6 +340,7 @@ fn without_the_fast_path_nothing_of_it_stays() {
         .resync(&tables(&CLOSED, &[(A, B, 17, Some(54))]))
         .unwrap();
     assert!(!folder.exists());
+    assert_eq!(attached(&place), [0; 2]);
     assert!(!place.arrives(A, B, datagram(A, B, 0, [40_000, 53])));
     assert!(!place.arrives(A, B, datagram(A, B, 0, [40_001, 53])));
     assert!(place.arrives(A, B, datagram(A, B, 0, [40_001, 54])));
@@ -264,6 +350,7 @@ fn without_the_fast_path_nothing_of_it_stays() {
     assert!(third.is_fast());
     third.remove().unwrap();
     assert!(!folder.exists());
+    assert_eq!(attached(&place), [0; 2]);
     assert_eq!(third.installed_objects().unwrap(), []);
 }
 
@@ -308,7 +395,14 @@ fn answers_of_a_service_are_translated_also_of_flows_from_before_the_fast_path()
     if !need_root() {
         return;
     }
-    let place = Place::new("fastdnat");
+    for attachment in attachments() {
+        answers_are_translated(attachment);
+    }
+}
+
+/// With programs that are attached in one way.
+fn answers_are_translated(attachment: ProgramAttachment) {
+    let place = Place::new("fastdnat").attached_by(attachment);
     place.nft(
         place.lab.host(),
         "add table inet nat { chain pre { type nat hook prerouting priority -100; \
@@ -359,7 +453,8 @@ fn answers_of_a_service_are_translated_also_of_flows_from_before_the_fast_path()
         counts(&driver),
         FlowCounts {
             owned: 2,
-            via_stack: 4,
+            // Between the pods, and from the Service's address, which is one of other hosts.
+            via_stack: 8,
             ..FlowCounts::default()
         }
     );

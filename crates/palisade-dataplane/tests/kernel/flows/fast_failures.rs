@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 
 use palisade_bpf::{BpfObject, LoadedObject};
 use palisade_dataplane::Dataplane as _;
-use palisade_dataplane::ebpf::{self, EbpfDataplane};
+use palisade_dataplane::ebpf::{self, EbpfDataplane, ProgramAttachment};
 use palisade_sys::bpf::{AttachPoint, BpfLink};
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::run_in;
 use palisade_testkit::CountedDriver;
 use palisade_testkit::test_driver::{list_interfaces, mount_bpf_file_system};
 
-use super::fast::{CLOSED, counts, datagram, driver};
+use super::fast::{CLOSED, attachments, block_pin, counts, datagram, driver};
 use super::need_root;
 use super::place::{A, Allowed, B, Place, tables};
 
-const ALLOWED: [Allowed; 1] = [(A, B, 17, Some(53))];
+pub(super) const ALLOWED: [Allowed; 1] = [(A, B, 17, Some(53))];
 
 /// The conditions of a driver, as kind, reason and message.
-fn conditions(driver: &EbpfDataplane) -> Vec<(&'static str, &'static str, String)> {
+pub(super) fn conditions(driver: &EbpfDataplane) -> Vec<(&'static str, &'static str, String)> {
     let conditions = driver.conditions().into_iter();
     conditions
         .map(|condition| (condition.kind, condition.reason, condition.message))
@@ -29,7 +29,7 @@ fn conditions(driver: &EbpfDataplane) -> Vec<(&'static str, &'static str, String
 }
 
 /// Whether a datagram that is allowed arrives, one that is not does not, and how many flows the fast path has then.
-fn owned_flows(place: &Place, driver: &CountedDriver) -> u64 {
+pub(super) fn owned_flows(place: &Place, driver: &CountedDriver) -> u64 {
     driver.forget_flows();
     place.lab.flush_conntrack().unwrap();
     for family in [0, 1] {
@@ -139,8 +139,7 @@ fn an_interface_whose_programs_cannot_be_attached_is_left_to_nftables_alone() {
     let link = KernelLinks::open(&netns).unwrap().link("pal-b").unwrap();
     let index = link.unwrap().index;
     let links = pinned_links(&place);
-    let obstacle = links.join(format!("{index}-ingress"));
-    std::fs::create_dir(&obstacle).unwrap();
+    let obstacle = block_pin(&links.join(format!("{index}-ingress")));
     list_interfaces(&mut driver, &netns).unwrap();
     assert!(driver.is_fast(), "{:?}", conditions(&driver));
     let [(kind, reason, message)] = &conditions(&driver)[..] else {
@@ -187,7 +186,11 @@ fn programs_that_were_detached_are_attached_again() {
     // The kernel detaches them a moment later.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(owned_flows(&place, &driver), 0);
-    assert_eq!(driver.verify(&closed).unwrap().writes, 2, "two interfaces");
+    assert_eq!(
+        driver.verify(&closed).unwrap().writes,
+        3,
+        "three interfaces"
+    );
     assert_eq!(owned_flows(&place, &driver), 2);
     assert_eq!(driver.verify(&closed).unwrap().writes, 0);
 }
@@ -241,7 +244,14 @@ fn an_interface_that_is_made_again_takes_part_again() {
     if !need_root() {
         return;
     }
-    let mut place = Place::quiet("fastagain");
+    for attachment in attachments() {
+        interface_made_again_takes_part(attachment);
+    }
+}
+
+/// Also run in a guest.
+pub(super) fn interface_made_again_takes_part(attachment: ProgramAttachment) {
+    let mut place = Place::quiet("fastagain").attached_by(attachment);
     let closed = tables(&CLOSED, &ALLOWED);
     let mut driver = driver(&place);
     driver.resync(&closed).unwrap();

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use palisade_dataplane::ebpf::ProgramAttachment;
 use palisade_dataplane::nftables::Config;
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::netns::NetNs;
@@ -36,6 +37,8 @@ pub(crate) type Allowed = (usize, usize, u8, Option<u16>);
 pub(crate) struct Place {
     pub(crate) lab: Lab,
     pub(crate) nodes: [NodeId; 3],
+    /// How a fast path attaches its programs; `None`: as the kernel does it best.
+    pub(crate) attachment: Option<ProgramAttachment>,
 }
 
 impl Place {
@@ -47,7 +50,11 @@ impl Place {
                 .unwrap()
         };
         let nodes = [pod(&mut lab, A), pod(&mut lab, B), lab.outside()];
-        Place { lab, nodes }
+        Place {
+            lab,
+            nodes,
+            attachment: None,
+        }
     }
 
     /// The same, with pods and external host that answer nothing: packets are seen, and go no further.
@@ -60,6 +67,14 @@ impl Place {
             );
         }
         place
+    }
+
+    /// The same, for a fast path that attaches its programs in this way.
+    pub(crate) fn attached_by(self, attachment: ProgramAttachment) -> Self {
+        Place {
+            attachment: Some(attachment),
+            ..self
+        }
     }
 
     pub(crate) fn nft(&self, node: NodeId, script: &str) -> String {

@@ -151,21 +151,27 @@ pub(crate) fn expected(
     marked(passes)
 }
 
-/// Whether a packet passes because it arrives with the proof bit: a workload sent it from an address of its own, and it
-/// is forwarded.
-pub(crate) fn is_proven(tables: &Tables, frame: &HookPacket) -> bool {
+/// Whether a packet passes because it arrives with the proof bit: a workload sent it from an address of its own, or it
+/// came by an interface with programs from an address that is no workload's, and it is forwarded.
+pub(crate) fn is_proven(tables: &Tables, config: &Config, frame: &HookPacket) -> bool {
     let source = frame.iif.clone().filter(|_| frame.oif.is_some());
     source.is_some_and(|iif| {
         let point = Point::of_workload(iif.clone(), frame.source, Direction::Egress);
-        tables.interfaces.contains(&iif) && tables.points.contains_key(&point)
+        let is_workload = tables.interfaces.contains(&iif) && tables.points.contains_key(&point);
+        let is_outside =
+            config.packet_mark.uplinks.contains(&iif) && !tables.is_local_address(frame.source);
+        is_workload || is_outside
     })
 }
 
-/// A packet with the proof bit as it is judged where the bit does not make it pass: not tracked, if it is of a workload.
-pub(crate) fn without_tracking(tables: &Tables, frame: &HookPacket) -> HookPacket {
+/// A packet with the proof bit as it is judged where the bit does not make it pass: not tracked, if it is of a workload, or
+/// came by an interface with programs.
+pub(crate) fn without_tracking(tables: &Tables, config: &Config, frame: &HookPacket) -> HookPacket {
     let mut frame = frame.clone();
     let iif = frame.iif.as_ref();
-    if iif.is_some_and(|name| tables.interfaces.contains(name)) {
+    if iif.is_some_and(|name| {
+        tables.interfaces.contains(name) || config.packet_mark.uplinks.contains(name)
+    }) {
         (frame.conntrack.state, frame.conntrack.reply) = (ct_state::UNTRACKED, false);
     }
     frame
