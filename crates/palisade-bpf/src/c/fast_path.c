@@ -326,6 +326,9 @@ static __attribute__((always_inline)) int receive(struct __sk_buff *skb, enum or
 		return TCX_NEXT;
 	if (!is_from(skb, ends, origin))
 		return TCX_NEXT;
+	/* Where no flow may begin, the stack has policies for packets from outside, such as those of IPsec. */
+	if (origin == ORIGIN_OUTSIDE && !is_uplink(skb->ifindex))
+		packet->flags |= PACKET_SLOW;
 	set_key(flow, packet);
 	found = find_flow(flow);
 	if (found == FLOW_FOUND && !(packet->flags & PACKET_SYN && flow->value.flags & FLOW_CLOSING &&

@@ -188,6 +188,11 @@ fn check_sent(fault: u64, family: usize) {
     rows.set_uplink(outside.uplinks[0], false);
     assert_eq!(world.from(0, &udp(flow(family, 0, 0, 54))), Passes);
     assert_eq!(world.from(0, &udp(asked)), Proven);
+    assert_eq!(
+        outside.receive(0, &udp(back(asked))),
+        Proven,
+        "the stack has policies for it"
+    );
     rows.set_uplink(outside.uplinks[0], true);
     let mut last_hop = udp(asked);
     last_hop[[8, 7][family]] = 1;

@@ -291,6 +291,10 @@ fn with_ipsec_policies_the_stack_sends_what_leaves_the_host() {
         &place,
         &format!("xfrm policy add src {pod} dst {other} dir out action block"),
     );
+    ip(
+        &place,
+        &format!("xfrm policy add src {other} dst {pod} dir fwd action block"),
+    );
     driver.verify(&open).unwrap();
     let conditions = driver.conditions();
     assert_eq!(conditions[0].reason, "IpsecPolicies", "{conditions:?}");
@@ -298,6 +302,8 @@ fn with_ipsec_policies_the_stack_sends_what_leaves_the_host() {
         !place.arrives(A, OUT, datagram(A, OUT, 0, [40_000, 53])),
         "an owned flow"
     );
+    let answer = datagram(OUT, A, 0, [53, 40_000]);
+    assert!(!place.arrives(OUT, A, answer), "its answer");
     assert!(!place.arrives(A, OUT, datagram(A, OUT, 0, [40_001, 53])));
     assert!(place.arrives(A, B, datagram(A, B, 0, [40_001, 53])));
     ip(&place, "xfrm policy flush");
