@@ -15,10 +15,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use palisade_dataplane::ebpf;
+use palisade_generators::Dice;
 use palisade_sys::bpf::{AttachPoint, attached_programs};
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::run_in;
-use palisade_testkit::lab::PodSpec;
+use palisade_testkit::lab::{OUTSIDE_INTERFACE, PodSpec};
 use palisade_testkit::need_root;
 
 use super::asked;
@@ -32,29 +33,17 @@ const THIRD: (&str, [&str; 2]) = ("pal-c", ["10.88.0.3", "fd88::3"]);
 /// So many changes of policy are made until an agent must have come to a point of a flush.
 const CHANGES: usize = 6;
 
-/// Pseudo-random numbers, determined by the seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-
-    fn wait(&mut self, milliseconds: u64) {
-        let time = Duration::from_micros(self.below(milliseconds * 1000));
-        std::thread::sleep(time);
-    }
+/// Waits for some time below this number of milliseconds.
+fn wait(dice: &mut Dice, milliseconds: usize) {
+    let micros = dice.below(milliseconds * 1000) as u64;
+    std::thread::sleep(Duration::from_micros(micros));
 }
 
 /// A host with its traffic, and what was done to its agents.
 struct World {
     place: Place,
     traffic: Traffic,
-    random: Random,
+    dice: Dice,
     /// The policy that was asked for last.
     policy: u64,
     /// What the last agent that came up was.
@@ -82,7 +71,7 @@ impl World {
         World {
             place,
             traffic,
-            random: Random(seed),
+            dice: Dice::new(seed, 0),
             policy: 0,
             last: Mode::Fast,
             kills: BTreeMap::new(),
@@ -101,7 +90,7 @@ impl World {
 
     /// Starts an agent that nothing happens to, and compares everything with what it should be.
     fn revive(&mut self, mode: Mode, context: &str) -> Agent {
-        self.policy += self.random.below(2);
+        self.policy += self.dice.below(2) as u64;
         let began = Instant::now();
         let mut agent = Agent::start(&self.place, mode, self.policy, None);
         let answer = agent.wait();
@@ -109,7 +98,7 @@ impl World {
         self.longest_start = self.longest_start.max(began.elapsed());
         assert_eq!(agent.ask("check"), "equal", "{context}");
         check_pins(&self.place, mode, context);
-        if self.random.below(2) == 0 {
+        if self.dice.below(2) == 0 {
             self.traffic.renew_turning(&self.place);
         }
         self.traffic.check_turning(self.policy, context);
@@ -129,11 +118,11 @@ impl World {
 
     /// Has an agent die at a point.
     fn kill_at(&mut self, point: &'static Point) {
-        let is_prepared = self.random.below(3) > 0;
+        let is_prepared = self.dice.below(3) > 0;
         if is_prepared || self.last != point.before {
             self.revive(point.before, point.name).kill();
         }
-        let times = 1 + self.random.below(point.times);
+        let times = 1 + self.dice.below(point.times);
         let target = format!("{}:{times}", point.name);
         let mut agent = Agent::start(&self.place, point.mode, self.policy, Some(&target));
         let mut answer = agent.wait();
@@ -158,17 +147,17 @@ impl World {
 
     /// Kills an agent at any time of its start, or of a change.
     fn kill_at_random(&mut self) {
-        let mode = [Mode::Fast, Mode::Fast, Mode::Nftables][self.random.below(3) as usize];
+        let mode = [Mode::Fast, Mode::Fast, Mode::Nftables][self.dice.below(3)];
         let mut agent = Agent::start(&self.place, mode, self.policy, None);
-        if self.random.below(2) == 0 {
-            self.random.wait(250);
+        if self.dice.below(2) == 0 {
+            wait(&mut self.dice, 250);
             agent.kill();
             self.note("random, start");
         } else {
             assert_eq!(agent.wait(), Answer::Line("ready".to_owned()));
             self.policy += 1;
             agent.send(&format!("policy {}", self.policy));
-            self.random.wait(80);
+            wait(&mut self.dice, 80);
             agent.kill();
             self.note("random, flush");
         }
@@ -185,7 +174,7 @@ impl World {
         let host = self.place.lab.host();
         assert_eq!(self.place.nft(host, "list tables"), "");
         let netns = self.place.netns();
-        for name in ["pal-a", "pal-b", THIRD.0] {
+        for name in ["pal-a", "pal-b", THIRD.0, OUTSIDE_INTERFACE] {
             let link = KernelLinks::open(&netns).unwrap().link(name).unwrap();
             let index = link.unwrap().index;
             for point in [AttachPoint::Ingress, AttachPoint::Egress] {
@@ -257,7 +246,7 @@ fn no_packet_is_lost_or_let_through_wherever_an_agent_of_the_fast_path_dies() {
     for seed in seeds {
         let mut world = World::new(seed);
         // Each seed begins elsewhere, so that few kills come to all points in the end.
-        let first = world.random.below(POINTS.len() as u64) as usize;
+        let first = world.dice.below(POINTS.len());
         for turn in 0.. {
             if world.total() >= share {
                 break;

@@ -28,6 +28,16 @@ pub(super) fn conditions(driver: &EbpfDataplane) -> Vec<(&'static str, &'static 
         .collect()
 }
 
+/// One interface, and no other, has no programs, for this reason.
+pub(super) fn assert_refused(driver: &EbpfDataplane, interface: &str, reason: &str) {
+    let [(kind, code, message)] = &conditions(driver)[..] else {
+        panic!("{:?}", conditions(driver));
+    };
+    assert_eq!((*kind, *code), ("FastPathPartial", "InterfaceNotAttached"));
+    let is_told = message.contains(interface) && message.contains(reason);
+    assert!(is_told, "{message}");
+}
+
 /// Whether a datagram that is allowed arrives, one that is not does not, and how many flows the fast path has then.
 pub(super) fn owned_flows(place: &Place, driver: &CountedDriver) -> u64 {
     driver.forget_flows();
@@ -77,17 +87,7 @@ fn an_interface_with_a_program_or_a_queue_of_others_is_left_to_nftables() {
     let mut driver = driver(&place);
     driver.resync(&closed).unwrap();
     assert!(driver.is_fast());
-    let [(kind, reason, message)] = &conditions(&driver)[..] else {
-        panic!("{:?}", conditions(&driver));
-    };
-    assert_eq!(
-        (*kind, *reason),
-        ("FastPathPartial", "InterfaceNotAttached")
-    );
-    assert!(
-        message.contains("pal-a") && message.contains("BPF program"),
-        "{message}"
-    );
+    assert_refused(&driver, "pal-a", "BPF program");
     assert_eq!(owned_flows(&place, &driver), 0);
     drop(foreign);
     driver.verify(&closed).unwrap();
@@ -110,13 +110,7 @@ fn an_interface_with_a_program_or_a_queue_of_others_is_left_to_nftables() {
     };
     tc("qdisc add dev pal-b root pfifo");
     list_interfaces(&mut driver, &netns).unwrap();
-    let [(_, _, message)] = &conditions(&driver)[..] else {
-        panic!("{:?}", conditions(&driver));
-    };
-    assert!(
-        message.contains("pal-b") && message.contains("pfifo"),
-        "{message}"
-    );
+    assert_refused(&driver, "pal-b", "pfifo");
     assert_eq!(owned_flows(&place, &driver), 0);
     tc("qdisc del dev pal-b root");
     list_interfaces(&mut driver, &netns).unwrap();
@@ -142,17 +136,7 @@ fn an_interface_whose_programs_cannot_be_attached_is_left_to_nftables_alone() {
     let obstacle = block_pin(&links.join(format!("{index}-ingress")));
     list_interfaces(&mut driver, &netns).unwrap();
     assert!(driver.is_fast(), "{:?}", conditions(&driver));
-    let [(kind, reason, message)] = &conditions(&driver)[..] else {
-        panic!("{:?}", conditions(&driver));
-    };
-    assert_eq!(
-        (*kind, *reason),
-        ("FastPathPartial", "InterfaceNotAttached")
-    );
-    assert!(
-        message.contains("pal-b") && message.contains("cannot be attached"),
-        "{message}"
-    );
+    assert_refused(&driver, "pal-b", "cannot be attached");
     assert_eq!(owned_flows(&place, &driver), 0);
     std::fs::remove_dir(&obstacle).unwrap();
     driver.verify(&closed).unwrap();
@@ -249,8 +233,8 @@ fn an_interface_that_is_made_again_takes_part_again() {
     }
 }
 
-/// Also run in a guest.
-pub(super) fn interface_made_again_takes_part(attachment: ProgramAttachment) {
+/// With programs that are attached in one way.
+fn interface_made_again_takes_part(attachment: ProgramAttachment) {
     let mut place = Place::quiet("fastagain").attached_by(attachment);
     let closed = tables(&CLOSED, &ALLOWED);
     let mut driver = driver(&place);

@@ -12,7 +12,7 @@ use palisade_testkit::test_driver::open_nftables;
 use super::fast::{
     CLOSED, attached, attachments, both_interfaces, config, counts, datagram, driver,
 };
-use super::fast_failures::{ALLOWED, conditions, owned_flows};
+use super::fast_failures::{ALLOWED, assert_refused, conditions, owned_flows};
 use super::need_root;
 use super::place::{A, B, Place, tables};
 
@@ -63,25 +63,15 @@ fn an_interface_with_filters_of_others_is_left_to_nftables() {
     }
 }
 
-/// Also run in a guest.
-pub(super) fn others_are_left_alone(attachment: ProgramAttachment) {
+/// With programs that are attached in one way.
+fn others_are_left_alone(attachment: ProgramAttachment) {
     let place = Place::quiet("tcothers").attached_by(attachment);
     let closed = tables(&CLOSED, &ALLOWED);
     add_foreign(&place, "pal-b", AttachPoint::Egress);
     let mut driver = driver(&place);
     driver.resync(&closed).unwrap();
     assert!(driver.is_fast());
-    let [(kind, reason, message)] = &conditions(&driver)[..] else {
-        panic!("{:?}", conditions(&driver));
-    };
-    assert_eq!(
-        (*kind, *reason),
-        ("FastPathPartial", "InterfaceNotAttached")
-    );
-    assert!(
-        message.contains("pal-b") && message.contains("the tc filter with BPF program"),
-        "{message}"
-    );
+    assert_refused(&driver, "pal-b", "the tc filter with BPF program");
     assert_eq!(owned_flows(&place, &driver), 0);
     tc(&place, "filter del dev pal-b egress");
     driver.verify(&closed).unwrap();
@@ -160,8 +150,8 @@ fn filters_whose_pins_are_gone_are_deleted() {
     forgotten_filters_are_deleted(ProgramAttachment::TcFilter);
 }
 
-/// Also run in a guest.
-pub(super) fn forgotten_filters_are_deleted(attachment: ProgramAttachment) {
+/// With programs that are attached in one way.
+fn forgotten_filters_are_deleted(attachment: ProgramAttachment) {
     let place = Place::quiet("tcforgot").attached_by(attachment);
     let folder = ebpf::pin_folder(&place.netns());
     let allowed = tables(&CLOSED, &ALLOWED);

@@ -7,14 +7,14 @@ use super::agent::Mode;
 pub(super) struct Point {
     pub(super) name: &'static str,
     /// How often an agent may come there before it dies.
-    pub(super) times: u64,
+    pub(super) times: usize,
     /// What the agent is that dies.
     pub(super) mode: Mode,
     /// What the agent before is.
     pub(super) before: Mode,
 }
 
-const fn point(name: &'static str, times: u64, before: Mode, mode: Mode) -> Point {
+const fn point(name: &'static str, times: usize, before: Mode, mode: Mode) -> Point {
     Point {
         name,
         times,
