@@ -331,8 +331,11 @@ impl KernelLab {
             L4::Icmp { .. } | L4::None => false,
             L4::Ports { .. } => true,
         };
+        // Routes lead packets of the node itself, and those to it, past the interfaces to other hosts.
+        let is_routed = !is_node(flow.source) && !is_node(flow.destination);
         let is_proven = !is_translated
             && may_begin
+            && is_routed
             && self
                 .dataplane
                 .is_proven(flow.source, flow.destination, flow.protocol, port);
