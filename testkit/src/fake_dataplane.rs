@@ -15,9 +15,10 @@ use palisade_dataplane::{
     AddressTranslation, ApplyOutcome, CountAccount, CounterAccounts, CounterKey, CounterLedger,
     CounterSnapshot, Counters, Dataplane, DriverCondition, DriverError, DriverErrorKind,
     DriverStatus, FastPathCheck, FastPathEndpoint, FastPathFlowFilter, FastPathFlows,
-    FastPathPolicy, FastPathPolicyQuery, FastPathReader, InstalledObject, InstalledObjectKind,
-    InstalledPolicy, Interface, InterfaceChange, MasqueradePolicy, PacketReportBatch, PlanPreview,
-    PolicyDriver, StepObserver, StepOutcome, Subscription, TamperEvent,
+    FastPathPolicy, FastPathPolicyQuery, FastPathReader, FastPathUplink, InstalledObject,
+    InstalledObjectKind, InstalledPolicy, Interface, InterfaceChange, MasqueradePolicy,
+    PacketReportBatch, PlanPreview, PolicyDriver, StepObserver, StepOutcome, Subscription,
+    TamperEvent,
 };
 
 /// The name of the driver, and of its part of the counter ledger.
@@ -410,6 +411,8 @@ impl Dataplane for FakeDataplane {
 pub struct FakeFastPath {
     /// Its addresses.
     pub endpoints: Vec<FastPathEndpoint>,
+    /// Its interfaces to other hosts.
+    pub uplinks: Vec<FastPathUplink>,
     /// Its flows.
     pub flows: FastPathFlows,
     /// What it judges by.
@@ -421,6 +424,10 @@ pub struct FakeFastPath {
 impl FastPathReader for FakeFastPath {
     fn endpoints(&self) -> Vec<FastPathEndpoint> {
         self.endpoints.clone()
+    }
+
+    fn uplinks(&self) -> Vec<FastPathUplink> {
+        self.uplinks.clone()
     }
 
     fn flows(&self, filter: &FastPathFlowFilter) -> Result<FastPathFlows, DriverError> {

@@ -14,6 +14,26 @@ pub struct BpfEndpointList {
     pub api_version: Str,
     /// Ordered by address.
     pub endpoints: Vec<BpfEndpoint>,
+    /// The interfaces to networks of other hosts, ordered by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uplinks: Vec<BpfUplink>,
+}
+
+/// An interface to networks of other hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct BpfUplink {
+    /// Its name.
+    pub interface: String,
+    /// Whether what is proven allowed is delivered by it.
+    pub armed: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The largest IP packet that it takes, in bytes; absent without programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
 }
 
 /// An address of a workload, as the fast path knows it.

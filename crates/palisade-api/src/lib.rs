@@ -39,7 +39,7 @@ mod workload;
 pub use bpf::{
     BpfAddress, BpfAllowance, BpfCheckReport, BpfCounter, BpfDelivery, BpfDifference, BpfEndpoint,
     BpfEndpointList, BpfFlow, BpfFlowList, BpfFlowQuery, BpfFlowState, BpfJudgement, BpfPair,
-    BpfPart, BpfPolicyList, BpfPolicyQuery,
+    BpfPart, BpfPolicyList, BpfPolicyQuery, BpfUplink,
 };
 pub use budget::{BudgetExcess, BudgetFallback, ElementBudgetReport, RuleCostReport};
 pub use cleanup::{CleanupItem, CleanupKind, CleanupReport};

@@ -21,6 +21,9 @@ pub trait FastPathReader {
     /// The addresses of workloads that it knows, in order.
     fn endpoints(&self) -> Vec<FastPathEndpoint>;
 
+    /// The interfaces by which networks of other hosts are reached, in the order of their names.
+    fn uplinks(&self) -> Vec<FastPathUplink>;
+
     /// The flows that it knows, those first of which a packet was seen last.
     ///
     /// # Errors
@@ -59,7 +62,18 @@ pub struct FastPathEndpoint {
     pub obstacle: Option<FastPathObstacle>,
 }
 
-/// Why the packets of a workload go by the stack.
+/// An interface by which networks of other hosts are reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastPathUplink {
+    /// Its name.
+    pub interface: Str,
+    /// The largest IP packet that it takes, in bytes; `None` if it has no programs.
+    pub mtu: Option<u32>,
+    /// Why no flow begins by it; `None`: what is proven is delivered.
+    pub obstacle: Option<FastPathObstacle>,
+}
+
+/// Why the packets of an interface go by the stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FastPathObstacle {
     /// The maps have no room for its address.
@@ -70,6 +84,12 @@ pub enum FastPathObstacle {
     Refused(String),
     /// Its interface has no programs now.
     NotAttached,
+    /// The maps have no room for all prefixes of the networks of other hosts.
+    NoRoomForNetworks,
+    /// The host judges packets at its own interfaces.
+    HostPolicies,
+    /// The host has IPsec policies.
+    IpsecPolicies,
 }
 
 impl fmt::Display for FastPathObstacle {
@@ -79,6 +99,11 @@ impl fmt::Display for FastPathObstacle {
             FastPathObstacle::NoInterface => "its interface does not exist",
             FastPathObstacle::Refused(reason) => reason,
             FastPathObstacle::NotAttached => "its interface has no programs now",
+            FastPathObstacle::NoRoomForNetworks => "the maps have no room for the networks",
+            FastPathObstacle::HostPolicies => {
+                "policy of a host endpoint judges packets of this host"
+            }
+            FastPathObstacle::IpsecPolicies => "this host has IPsec policies",
         })
     }
 }

@@ -35,7 +35,7 @@ pub use error::{DriverError, DriverErrorKind};
 pub use fast_path_view::{
     FastPathCheck, FastPathCounter, FastPathDifference, FastPathEnd, FastPathEndpoint,
     FastPathFlow, FastPathFlowFilter, FastPathFlows, FastPathObstacle, FastPathPair, FastPathPart,
-    FastPathPolicy, FastPathPolicyQuery, FastPathProven, FastPathReader,
+    FastPathPolicy, FastPathPolicyQuery, FastPathProven, FastPathReader, FastPathUplink,
 };
 pub use flow_event::{FlowEvent, FlowEventBatch, FlowPhase, FlowSnapshot, OpenFlowKey};
 pub use packet_report::{PacketReport, PacketReportBatch};

@@ -51,6 +51,8 @@ pub(crate) struct Networks {
     missing: usize,
     /// Whether all were written once.
     is_whole: bool,
+    /// Whether the host judges packets at its own interfaces.
+    judges_host: bool,
     /// Whether each half has all prefixes; `None` before it was written.
     complete: Option<[bool; 2]>,
 }
@@ -72,6 +74,7 @@ impl Networks {
             room,
             missing: 0,
             is_whole: false,
+            judges_host: false,
             complete: None,
         }
     }
@@ -79,6 +82,11 @@ impl Networks {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.declared.is_empty()
+    }
+
+    /// Whether flows there are left to the stack, since the host judges packets at its own interfaces.
+    pub(crate) fn judges_host(&self) -> bool {
+        self.judges_host
     }
 
     /// How many prefixes and lengths of prefixes had no room.
@@ -240,8 +248,9 @@ impl Networks {
         }
         self.assign_places(writes);
         let has_all = self.is_whole && self.missing() == 0;
+        self.judges_host = tables.judges_host();
         let mut complete = self.complete.unwrap_or_default();
-        complete[target] = has_all && !tables.judges_host();
+        complete[target] = has_all && !self.judges_host;
         if self.complete != Some(complete) {
             self.complete = Some(complete);
             writes.push(MapWrite::Networks { complete });

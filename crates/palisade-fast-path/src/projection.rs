@@ -164,6 +164,11 @@ impl Projection {
         }
     }
 
+    /// Whether flows with the networks are left to the stack, since the host judges packets at its own interfaces.
+    pub fn judges_host(&self) -> bool {
+        self.networks.judges_host()
+    }
+
     /// Whether flows to and from an address may begin in the fast path: it is a workload's, or in one of the networks.
     pub fn is_known(&self, address: IpAddr) -> bool {
         self.slots.contains_key(&address) || self.networks.contain(address)

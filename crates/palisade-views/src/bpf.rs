@@ -6,11 +6,11 @@ use crate::CoreSnapshot;
 use palisade_api::{
     ApiError, BpfAddress, BpfAllowance, BpfCheckReport, BpfCounter, BpfDelivery, BpfDifference,
     BpfEndpoint, BpfEndpointList, BpfFlow, BpfFlowList, BpfFlowState, BpfJudgement, BpfPair,
-    BpfPart, BpfPolicyList, ObjectRef, PacketCount, ProtocolName,
+    BpfPart, BpfPolicyList, BpfUplink, ObjectRef, PacketCount, ProtocolName,
 };
 use palisade_dataplane::{
     CountAccount, FastPathCheck, FastPathCounter, FastPathEnd, FastPathEndpoint, FastPathFlow,
-    FastPathFlows, FastPathPair, FastPathPart, FastPathPolicy, FastPathProven,
+    FastPathFlows, FastPathPair, FastPathPart, FastPathPolicy, FastPathProven, FastPathUplink,
 };
 use palisade_model::{Protocol, RuleOrigin};
 use palisade_node::workload_store::pod_id;
@@ -51,7 +51,11 @@ pub fn workload_addresses(core: &CoreSnapshot<'_>, name: &str) -> Option<BTreeSe
 }
 
 /// `GET /v1/bpf/endpoints`.
-pub fn bpf_endpoints(core: &CoreSnapshot<'_>, known: Vec<FastPathEndpoint>) -> BpfEndpointList {
+pub fn bpf_endpoints(
+    core: &CoreSnapshot<'_>,
+    known: Vec<FastPathEndpoint>,
+    uplinks: Vec<FastPathUplink>,
+) -> BpfEndpointList {
     let workloads = AddressNames::new(core);
     let mut endpoints: BTreeMap<IpAddr, BpfEndpoint> = BTreeMap::new();
     for record in core.workloads.registry.records() {
@@ -88,6 +92,16 @@ pub fn bpf_endpoints(core: &CoreSnapshot<'_>, known: Vec<FastPathEndpoint>) -> B
     BpfEndpointList {
         api_version: palisade_api::api_version(),
         endpoints: endpoints.into_values().collect(),
+        uplinks: uplinks.into_iter().map(uplink_report).collect(),
+    }
+}
+
+fn uplink_report(uplink: FastPathUplink) -> BpfUplink {
+    BpfUplink {
+        interface: uplink.interface.to_string(),
+        armed: uplink.obstacle.is_none(),
+        reason: uplink.obstacle.map(|obstacle| obstacle.to_string()),
+        mtu: uplink.mtu,
     }
 }
 

@@ -64,7 +64,11 @@ async fn respond_fast_path<T: Serialize + Send + 'static>(
 
 pub(super) async fn bpf_endpoints(State(core): State<CoreHandle>) -> Response {
     respond_fast_path(&core, None, |core, reader, _| {
-        Ok(bpf::bpf_endpoints(core, reader.endpoints()))
+        Ok(bpf::bpf_endpoints(
+            core,
+            reader.endpoints(),
+            reader.uplinks(),
+        ))
     })
     .await
 }

@@ -432,6 +432,11 @@ impl FastPath {
         self.has_ipsec
     }
 
+    /// Whether packets to other hosts are left to the stack, since the host judges them.
+    pub(super) fn judges_host(&self) -> bool {
+        self.projection.judges_host()
+    }
+
     /// Has packets of the workloads at these interfaces be delivered, where the interfaces exist and can have programs.
     pub(super) fn arm(
         &mut self,

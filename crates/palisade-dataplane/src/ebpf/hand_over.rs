@@ -15,18 +15,21 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use palisade_bpf::{
-    BpfObject, FastPathState, FlowTable, FlowTableEnd, FlowTableEntry, FormerSlots,
+    BpfObject, FastPathState, FlowTable, FlowTableEnd, FlowTableEntry, FormerSlots, HeldSlot,
 };
+use palisade_model::Prefix;
 use palisade_sys::bpf::BpfMap;
 use palisade_sys::conntrack::{
     ConnectionsCreated, ConntrackTuple, KernelConntrack, NewConnection, TupleProto,
 };
 use palisade_sys::fault;
 use palisade_sys::grace::{GracePeriod as _, KernelGracePeriod};
+use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
 use palisade_sys::notify::monotonic_micros;
 
 use super::error::FastPathError;
+use super::fast_path::FastPathConfig;
 use super::pins::PinFolders;
 use crate::driver::FlowHandOver;
 
@@ -60,6 +63,55 @@ pub(super) fn hand_over_flows(netns: &NetNs, pins: &PinFolders, mark: u32) -> Op
         Err(error) if outcome.failure.is_none() => Some(failed(error)),
         _ => Some(outcome),
     }
+}
+
+/// Hands over the flows of the pinned fast path, as [`hand_over_flows`], if there are any that a fast path with this
+/// configuration leaves to the stack: with hosts that are in none of its networks, or by interfaces that are not its
+/// uplinks.
+pub(super) fn hand_over_former_networks(
+    netns: &NetNs,
+    pins: &PinFolders,
+    mark: u32,
+    config: &FastPathConfig,
+) -> Option<FlowHandOver> {
+    // What cannot be read, or is not there, has no flows to hand over.
+    let table = open_table(pins).ok()??;
+    let now = monotonic_micros().ok()?;
+    let mut others = table
+        .owned_flows(Duration::from_micros(now))
+        .flat_map(|flow| [flow.source, flow.destination])
+        .filter(|end| end.slot == 0)
+        .peekable();
+    others.peek()?;
+    let is_known = |end: FlowTableEnd| {
+        let host = Prefix::host(end.address);
+        config.networks.iter().any(|network| network.covers(host))
+    };
+    let is_left = others.any(|end| !is_known(end)) || loses_uplink(netns, pins, config).ok()?;
+    if is_left && !fault::is_injected("fast-path-networks-not-handed-over") {
+        return hand_over_flows(netns, pins, mark);
+    }
+    None
+}
+
+/// Whether an interface to other hosts with programs is none of the uplinks.
+fn loses_uplink(
+    netns: &NetNs,
+    pins: &PinFolders,
+    config: &FastPathConfig,
+) -> Result<bool, FastPathError> {
+    let slots = former_slots(pins)?.unwrap_or_default();
+    let mut links = KernelLinks::open(netns)?;
+    for index in pins.linked_interfaces()? {
+        if slots.iter().any(|slot| slot.interface == index) {
+            continue;
+        }
+        let link = links.link_by_index(index)?;
+        if link.is_some_and(|link| !config.uplinks.iter().any(|name| **name == *link.name)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Has every packet pass from here on, and forgets the flows: the stack has them, and a fast path that starts later must
@@ -130,6 +182,17 @@ fn create_entries(
 
 /// Who has which slot; `None` if that is not pinned.
 fn slot_owners(pins: &PinFolders) -> Result<Option<SlotOwners>, FastPathError> {
+    let owners = |slots: Vec<HeldSlot>| {
+        let owners = slots
+            .into_iter()
+            .map(|slot| (slot.address, (slot.number, slot.incarnation)));
+        owners.collect()
+    };
+    Ok(former_slots(pins)?.map(owners))
+}
+
+/// The slots of the last start; `None` if they are not pinned.
+fn former_slots(pins: &PinFolders) -> Result<Option<Vec<HeldSlot>>, FastPathError> {
     let shape_of = |name| BpfObject::FAST_PATH.map_shape(name);
     let (endpoints_shape, slots_shape) = (shape_of("endpoints")?, shape_of("slots")?);
     for set in pins.sets()?.into_iter().rev() {
@@ -139,11 +202,7 @@ fn slot_owners(pins: &PinFolders) -> Result<Option<SlotOwners>, FastPathError> {
         let (Ok(endpoints), Ok(slots)) = (endpoints, slots) else {
             continue;
         };
-        let known = FormerSlots::new(endpoints, &slots)?.held()?;
-        let owners = known
-            .into_iter()
-            .map(|slot| (slot.address, (slot.number, slot.incarnation)));
-        return Ok(Some(owners.collect()));
+        return Ok(Some(FormerSlots::new(endpoints, &slots)?.held()?));
     }
     Ok(None)
 }

@@ -48,6 +48,7 @@ use crate::subscription::Subscription;
 pub use fast_path::FastPathConfig;
 use fast_path::{FastPath, FastPathInspector, InterfaceIndexes};
 use flow_table_reader::FlowTableReader;
+use hand_over::hand_over_former_networks;
 pub use pins::PIN_ROOT;
 use pins::PinFolders;
 
@@ -199,6 +200,10 @@ impl EbpfDataplane {
                     });
                     return self.remove_fast_path(Some(ledger));
                 };
+                let pins = PinFolders::new(&self.netns);
+                let mark = self.nft.stale_mark();
+                let outcome = hand_over_former_networks(&self.netns, &pins, mark, config);
+                self.hand_over = outcome.or(self.hand_over.take());
                 let started = FastPath::start(
                     &self.netns,
                     attachment,
@@ -488,6 +493,13 @@ impl Dataplane for EbpfDataplane {
                     kind: "FastPathPartial",
                     reason: "IpsecPolicies",
                     message: "nftables delivers the packets to other hosts, since this host has IPsec policies".to_owned(),
+                });
+            }
+            if fast.judges_host() {
+                conditions.push(DriverCondition {
+                    kind: "FastPathPartial",
+                    reason: "HostPolicies",
+                    message: "nftables delivers the packets to other hosts, since policy of a host endpoint judges packets of this host".to_owned(),
                 });
             }
             let mut refused = fast.refused();

@@ -99,7 +99,29 @@ fn endpoints_text(list: &BpfEndpointList) -> String {
         1 => "1 address".to_owned(),
         count => format!("{count} addresses"),
     };
-    format!("{all}, {} armed\n{table}", armed.count())
+    let mut out = format!("{all}, {} armed\n{table}", armed.count());
+    if !list.uplinks.is_empty() {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\n{}", uplinks_table(list));
+    }
+    out
+}
+
+fn uplinks_table(list: &BpfEndpointList) -> TextTable {
+    let mut table = TextTable::new(&["TO OTHER HOSTS", "FAST PATH", "MTU"]);
+    for uplink in &list.uplinks {
+        let reason = uplink.reason.as_deref().unwrap_or("unknown");
+        table.row([
+            uplink.interface.clone(),
+            if uplink.armed {
+                "armed".to_owned()
+            } else {
+                format!("no: {reason}")
+            },
+            or_dash(uplink.mtu.map_or_else(String::new, |mtu| mtu.to_string())),
+        ]);
+    }
+    table
 }
 
 fn flows_text(list: &BpfFlowList) -> String {
@@ -313,8 +335,8 @@ fn end_text(end: &BpfAddress, port: Option<u16>) -> String {
 mod tests {
     use super::*;
     use palisade_api::{
-        BpfDelivery, BpfDifference, BpfEndpoint, BpfJudgement, BpfPair, BpfPart, PacketCount,
-        api_version,
+        BpfDelivery, BpfDifference, BpfEndpoint, BpfJudgement, BpfPair, BpfPart, BpfUplink,
+        PacketCount, api_version,
     };
 
     fn end(address: &str, name: &str) -> BpfAddress {
@@ -350,6 +372,7 @@ mod tests {
         let list = BpfEndpointList {
             api_version: api_version(),
             endpoints: vec![armed, refused],
+            uplinks: vec![],
         };
         let expected = "\
 2 addresses, 1 armed
@@ -357,6 +380,25 @@ ADDRESS     WORKLOAD  INTERFACE  FAST PATH                              MTU   SL
 10.244.0.2  shop/web  pal-web    armed                                  1450  1     7         2, 3
 10.244.0.3  -         pal-db     no: it is a port of another interface  -     -     7         2, 3
 ";
+        assert_eq!(endpoints_text(&list), expected);
+        let uplink = |interface: &str, reason: Option<&str>| BpfUplink {
+            interface: interface.to_owned(),
+            armed: reason.is_none(),
+            reason: reason.map(str::to_owned),
+            mtu: reason.is_none().then_some(9_000),
+        };
+        let uplinks = vec![
+            uplink("eth0", None),
+            uplink("eth1", Some("this host has IPsec policies")),
+        ];
+        let list = BpfEndpointList { uplinks, ..list };
+        let expected = format!(
+            "{expected}
+TO OTHER HOSTS  FAST PATH                         MTU
+eth0            armed                             9000
+eth1            no: this host has IPsec policies  -
+"
+        );
         assert_eq!(endpoints_text(&list), expected);
     }
 

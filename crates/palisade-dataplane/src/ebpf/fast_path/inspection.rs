@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use palisade_bpf::{ExpectedConfig, FlowTableEntry};
 use palisade_fast_path::{CounterId, EndJudgement, FastProtocol, SlotRow, proven_ports};
-use palisade_model::Protocol;
+use palisade_model::{Protocol, Str};
 use palisade_sys::bpf::BpfMap;
 use palisade_sys::notify::monotonic_micros;
 
@@ -20,7 +20,7 @@ use crate::error::{DriverError, DriverErrorKind};
 use crate::fast_path_view::{
     FastPathCheck, FastPathCounter, FastPathDifference, FastPathEnd, FastPathEndpoint,
     FastPathFlow, FastPathFlowFilter, FastPathFlows, FastPathObstacle, FastPathPair, FastPathPart,
-    FastPathPolicy, FastPathPolicyQuery, FastPathProven, FastPathReader,
+    FastPathPolicy, FastPathPolicyQuery, FastPathProven, FastPathReader, FastPathUplink,
 };
 
 /// Reads a running fast path.
@@ -37,6 +37,11 @@ impl FastPathReader for FastPathInspector<'_> {
         let slots = self.fast.projection.slots();
         let slots = slots.filter(|slot| !slot.interface.is_empty());
         slots.map(|slot| self.endpoint(slot)).collect()
+    }
+
+    fn uplinks(&self) -> Vec<FastPathUplink> {
+        let names = self.fast.attachments.uplinks().iter();
+        names.map(|name| self.uplink(name)).collect()
     }
 
     fn flows(&self, filter: &FastPathFlowFilter) -> Result<FastPathFlows, DriverError> {
@@ -133,6 +138,33 @@ impl FastPathInspector<'_> {
             slot: slot.number,
             identity: slot.identities[half],
             sets: slot.sets[half],
+            mtu: place.map(|place| place.mtu),
+            obstacle,
+        }
+    }
+
+    fn uplink(&self, name: &Str) -> FastPathUplink {
+        let fast = self.fast;
+        let index = self.interfaces.get(name);
+        let place = index.and_then(|index| fast.attachments.armed(*index));
+        let refusal = index.and_then(|index| fast.attachments.refusal_of(*index));
+        let obstacle = if index.is_none() {
+            Some(FastPathObstacle::NoInterface)
+        } else if let Some(reason) = refusal {
+            Some(FastPathObstacle::Refused(reason.to_owned()))
+        } else if place.is_none() {
+            Some(FastPathObstacle::NotAttached)
+        } else if fast.judges_host() {
+            Some(FastPathObstacle::HostPolicies)
+        } else if fast.has_ipsec() {
+            Some(FastPathObstacle::IpsecPolicies)
+        } else if fast.shortage().prefixes > 0 {
+            Some(FastPathObstacle::NoRoomForNetworks)
+        } else {
+            None
+        };
+        FastPathUplink {
+            interface: name.clone(),
             mtu: place.map(|place| place.mtu),
             obstacle,
         }

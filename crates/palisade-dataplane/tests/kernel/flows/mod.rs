@@ -20,5 +20,6 @@ mod spoofed;
 mod streams;
 pub(crate) mod switching;
 mod translated;
+mod two_hosts;
 
 use palisade_testkit::need_root;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
 use palisade_dataplane::ebpf::FastPathConfig;
-use palisade_dataplane::{Dataplane as _, PolicyDriver as _};
+use palisade_dataplane::{Dataplane as _, FastPathObstacle, PolicyDriver as _};
 use palisade_model::{Direction, PolicyStage, Prefix};
 use palisade_tables::{Point, PointInterface, PolicySet, PolicySetId, Tables};
 use palisade_testkit::CountedDriver;
@@ -212,6 +212,13 @@ fn judged_host(tables: &Tables, judged: PolicySet) -> Tables {
     host
 }
 
+/// Why no flow begins by the only interface to other hosts.
+fn uplink(driver: &CountedDriver) -> Option<FastPathObstacle> {
+    let mut uplinks = driver.fast_path_reader().unwrap().uplinks();
+    assert_eq!(uplinks.len(), 1);
+    uplinks.remove(0).obstacle
+}
+
 /// A host that judges packets at its own interface has no fast path by it.
 #[test]
 fn where_the_host_judges_packets_the_stack_has_them() {
@@ -228,6 +235,9 @@ fn where_the_host_judges_packets_the_stack_has_them() {
     let closed = tables(&CLOSED, &[]).sets.values().next().copied().unwrap();
     let host = judged_host(&open, closed);
     driver.resync(&host).unwrap();
+    assert_eq!(uplink(&driver), Some(FastPathObstacle::HostPolicies));
+    let conditions = driver.conditions();
+    assert_eq!(conditions[0].reason, "HostPolicies", "{conditions:?}");
     for family in [0, 1] {
         assert!(!place.arrives(A, OUT, datagram(A, OUT, family, [40_001, 53])));
         assert!(!place.arrives(OUT, A, datagram(OUT, A, family, [40_002, 53])));
@@ -235,6 +245,7 @@ fn where_the_host_judges_packets_the_stack_has_them() {
     }
     assert!(!place.arrives(A, OUT, datagram(A, OUT, 0, [40_000, 53])));
     driver.resync(&open).unwrap();
+    assert_eq!((uplink(&driver), driver.conditions()), (None, vec![]));
     let before = counts(&driver).owned;
     assert!(place.arrives(A, OUT, datagram(A, OUT, 0, [40_003, 53])));
     assert_eq!(counts(&driver).owned, before + 1);
@@ -272,6 +283,59 @@ fn flows_with_other_hosts_are_handed_over() {
     }
 }
 
+/// An agent that is started with other networks or interfaces does not leave flows to a stack that does not know them.
+#[test]
+fn flows_of_networks_and_interfaces_that_are_not_named_any_more_are_handed_over() {
+    if !need_root() {
+        return;
+    }
+    let place = Place::quiet("outnames");
+    let all = ["0.0.0.0/0", "::/0"];
+    let local: [Allowed; 1] = [(A, B, 17, Some(53))];
+    let allowed = [&ALLOWED[..], &local].concat();
+    for (networks, uplinks, created) in [
+        (&all[..], &["out0"][..], None),
+        (&all, &["out0", "absent0"], None),
+        (&all, &["absent0"], Some(6)),
+        (&["203.0.113.0/24"], &["out0"], Some(6)),
+        (&[], &[], Some(6)),
+    ] {
+        let open = |fast: FastPathConfig| -> CountedDriver {
+            open_fast_path_with(config(), fast, &place.netns())
+                .unwrap()
+                .into()
+        };
+        let mut first = open(named(&all, &["out0"]));
+        first.resync(&tables(&CLOSED, &allowed)).unwrap();
+        let flows = [
+            (A, OUT, [40_000, 53]),
+            (OUT, B, [40_000, 54]),
+            (A, B, [40_000, 53]),
+        ];
+        for family in [0, 1] {
+            for (from, to, ports) in flows {
+                assert!(place.arrives(from, to, datagram(from, to, family, ports)));
+            }
+        }
+        assert_eq!(counts(&first).owned, 6);
+        drop(first);
+        let case = format!("{networks:?} by {uplinks:?}");
+        let mut second = open(named(networks, uplinks));
+        second.resync(&tables(&CLOSED, &allowed)).unwrap();
+        let outcome = second.take_hand_over().map(|outcome| outcome.created);
+        assert_eq!(outcome, created, "{case}");
+        for family in [0, 1] {
+            // Answers are allowed by nothing but their flows.
+            for (to, from, [to_port, from_port]) in flows {
+                let answer = datagram(from, to, family, [from_port, to_port]);
+                assert!(place.arrives(from, to, answer), "{case}: {from} {to}");
+            }
+        }
+        second.remove().unwrap();
+        place.lab.flush_conntrack().unwrap();
+    }
+}
+
 /// Packets to other hosts may have to be encrypted.
 #[test]
 fn with_ipsec_policies_the_stack_sends_what_leaves_the_host() {
@@ -298,6 +362,7 @@ fn with_ipsec_policies_the_stack_sends_what_leaves_the_host() {
     driver.verify(&open).unwrap();
     let conditions = driver.conditions();
     assert_eq!(conditions[0].reason, "IpsecPolicies", "{conditions:?}");
+    assert_eq!(uplink(&driver), Some(FastPathObstacle::IpsecPolicies));
     assert!(
         !place.arrives(A, OUT, datagram(A, OUT, 0, [40_000, 53])),
         "an owned flow"
@@ -325,6 +390,18 @@ fn ip(place: &Place, line: &str) {
     assert!(output.status.success(), "ip {line}: {errors}");
 }
 
+/// These networks, by these interfaces.
+fn named(networks: &[&str], uplinks: &[&str]) -> FastPathConfig {
+    FastPathConfig {
+        proof_bit: 0x2000,
+        networks: networks
+            .iter()
+            .map(|network| network.parse().unwrap())
+            .collect(),
+        uplinks: uplinks.iter().map(|name| (*name).into()).collect(),
+    }
+}
+
 /// Only networks that are named take part, by interfaces that are named.
 #[test]
 fn what_is_not_named_goes_by_the_stack() {
@@ -332,14 +409,6 @@ fn what_is_not_named_goes_by_the_stack() {
         return;
     }
     let place = Place::quiet("outnamed");
-    let named = |networks: &[&str], uplinks: &[&str]| FastPathConfig {
-        proof_bit: 0x2000,
-        networks: networks
-            .iter()
-            .map(|network| network.parse().unwrap())
-            .collect(),
-        uplinks: uplinks.iter().map(|name| (*name).into()).collect(),
-    };
     let mut port = 41_000;
     for (fast, owned) in [
         (
