@@ -22,18 +22,23 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// The line in which a guest tells how its program ended.
 const EXIT_STATUS: &str = "guest: exit status ";
 
+/// Whether this process is in a guest.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the variable tells a guest's process from others, it is not configuration"
+)]
+pub(crate) fn is_guest() -> bool {
+    std::env::var_os(IN_GUEST).is_some()
+}
+
 /// Whether this process is in a guest. Elsewhere it executes the test of this name there, and the caller returns.
 ///
 /// # Panics
 /// If the test fails in the guest, or the guest does not come to its end.
 #[must_use]
-#[allow(
-    clippy::disallowed_methods,
-    clippy::panic,
-    reason = "documented; the variable tells a guest's process from others, it is not configuration"
-)]
+#[allow(clippy::panic, reason = "documented")]
 pub fn need_guest(test: &str) -> bool {
-    if std::env::var_os(IN_GUEST).is_some() {
+    if is_guest() {
         return true;
     }
     let Some(folder) = RuntimePrograms::guest() else {

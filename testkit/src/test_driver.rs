@@ -6,21 +6,30 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 use palisade_dataplane::ebpf::{self, EbpfDataplane, FastPathConfig, FastPathMode};
-use palisade_dataplane::nftables::Config;
+use palisade_dataplane::nftables::{self, Config};
+
 use palisade_dataplane::{DriverError, DriverErrorKind, Interface, PolicyDriver as _};
+use palisade_generators::is_second_drawn;
 use palisade_model::Prefix;
 use palisade_sys::bpf::is_bpf_file_system;
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
 
+use crate::guest::is_guest;
 use crate::lab::OUTSIDE_INTERFACE;
 
 /// The proof bit of tests.
 const PROOF_BIT: u32 = 0x2000;
 
-/// The variable with the name of the driver that tests enforce with: `nftables`, which is the default, or `ebpf`. Agents
-/// that tests start read it as well.
-const VARIABLE: &str = "PALISADE_DATAPLANE";
+/// The variable with the name of the driver that tests enforce with: `nftables`, which is the default, or `ebpf`. It is the
+/// agent's own, so agents that tests start read it as well.
+pub const VARIABLE: &str = "PALISADE_DATAPLANE";
+
+/// The name of nftables alone.
+pub const NFTABLES: &str = nftables::NAME;
+
+/// The name of nftables with the fast path above it.
+pub const FAST_PATH: &str = ebpf::NAME;
 
 /// Opens the driver of `PALISADE_DATAPLANE` in a namespace, and tells it of the interfaces there.
 ///
@@ -38,6 +47,27 @@ pub fn open_driver(config: Config, netns: &NetNs) -> Result<EbpfDataplane, Drive
             format!("there is no driver {name:?}"),
         )),
     }
+}
+
+/// The dataplane of the agents of the calling test: that of `PALISADE_DATAPLANE`, else one of both, drawn by the name of
+/// the test and the fresh seed. In a guest, which takes a minute to verify programs, it is nftables.
+///
+/// # Panics
+/// If the seed is no number; if no BPF file system can be mounted.
+#[must_use]
+pub fn agent_dataplane() -> String {
+    let name = driver_name();
+    if !name.is_empty() {
+        return name;
+    }
+    let is_fast = !is_guest() && is_second_drawn();
+    #[allow(clippy::expect_used, reason = "documented")]
+    if is_fast {
+        mount_bpf_file_system().expect("the fast path needs a BPF file system");
+    }
+    let name = if is_fast { FAST_PATH } else { NFTABLES };
+    println!("dataplane: {name}, drawn; FRESH_SEED or {VARIABLE} repeats it");
+    name.to_owned()
 }
 
 /// Whether [`open_driver`] opens the fast path.

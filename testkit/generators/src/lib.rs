@@ -17,4 +17,4 @@ pub mod naive;
 mod seeds;
 
 pub use dice::Dice;
-pub use seeds::{case_seeds, cases, seeded_cases, seeds};
+pub use seeds::{case_seeds, cases, is_second_drawn, seeded_cases, seeds};

@@ -33,6 +33,25 @@ pub fn seeds(fixed: u64) -> Vec<u64> {
     chosen
 }
 
+/// Whether the calling test draws the second of two: by its name, and by the fresh seed, or `SEED` if that is set.
+///
+/// # Panics
+/// As [`seeds`].
+#[must_use]
+pub fn is_second_drawn() -> bool {
+    let seed = number("SEED").or_else(|| number("FRESH_SEED"));
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(()) % FRESH_BOUND);
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or_default();
+    // FNV-1a, which is the same in every process.
+    let sum = name
+        .bytes()
+        .fold(seed ^ 0xcbf2_9ce4_8422_2325, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+    sum >> 32 & 1 == 1
+}
+
 /// `count` cases, each a seed and its number there, shared equally between the seeds of a test.
 ///
 /// # Panics

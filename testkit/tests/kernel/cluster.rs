@@ -4,6 +4,7 @@
 use palisade_testkit::cluster::{Cluster, Controllers, PALISADE_NAMESPACE, SpecOutcome};
 use palisade_testkit::ring::report_skip;
 use palisade_testkit::runtimes::RuntimePrograms;
+use palisade_testkit::test_driver::agent_dataplane;
 use palisade_testkit::{lab, need_root};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,14 +30,19 @@ fn image() -> Option<PathBuf> {
     named
 }
 
-/// Waits until the DNS proxy, a container of its own with fewer rights, is connected to the agent.
-fn wait_for_proxy(cluster: &Cluster) {
+/// The status of the agent.
+fn status(cluster: &Cluster) -> serde_json::Value {
     let exec = ["-n", PALISADE_NAMESPACE, "exec", "daemonset/palisade"];
     let status = ["-c", "agent", "--", "palisade", "status", "-o", "json"];
+    let status = cluster.kubectl().run(&[&exec[..], &status].concat());
+    serde_json::from_str(&status.unwrap()).unwrap()
+}
+
+/// Waits until the DNS proxy, a container of its own with fewer rights, is connected to the agent.
+fn wait_for_proxy(cluster: &Cluster) {
     let began = Instant::now();
     loop {
-        let status = cluster.kubectl().run(&[&exec[..], &status].concat());
-        let status: serde_json::Value = serde_json::from_str(&status.unwrap()).unwrap();
+        let status = status(cluster);
         if status["names"]["proxies"] == 1 {
             return;
         }
@@ -57,10 +63,17 @@ fn a_node_passes_specs_of_upstream_and_is_given_back() {
     let mut cluster = Cluster::start("specs", &programs, Controllers::All).unwrap();
     cluster.add_node().unwrap();
     cluster.import_image(&image).unwrap();
-    let manifest = deploy.join("palisade.yaml");
-    cluster.roll_out(&manifest, "palisade").unwrap();
+    let dataplane = agent_dataplane();
+    let manifest = std::fs::read_to_string(deploy.join("palisade.yaml")).unwrap();
+    let parameter = "    kubernetes: in-cluster\n";
+    assert!(manifest.contains(parameter));
+    let with_dataplane = format!("{parameter}    dataplane: {dataplane}\n");
+    let file = cluster.folder().join("palisade.yaml");
+    std::fs::write(&file, manifest.replace(parameter, &with_dataplane)).unwrap();
+    cluster.roll_out(&file, "palisade").unwrap();
     cluster.wait_for_nodes().unwrap();
     wait_for_proxy(&cluster);
+    assert_eq!(status(&cluster)["dataplane"]["name"], *dataplane);
 
     let log = cluster.folder().join("specs.log");
     let specs = cluster.run_specs(&format!("({})", SPECS.join("|")), &log, None);

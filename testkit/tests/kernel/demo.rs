@@ -5,6 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use palisade_testkit::need_root;
 use palisade_testkit::runtimes::RuntimePrograms;
+use palisade_testkit::test_driver::agent_dataplane;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -43,6 +44,7 @@ fn demo() -> Child {
     Command::new(env!("CARGO_BIN_EXE_demo"))
         .arg("--programs")
         .arg(programs())
+        .args(["--dataplane", &agent_dataplane()])
         .env("LC_ALL", "C")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -98,6 +100,7 @@ fn the_steps_of_protecting_a_host_are_as_the_page_says() {
         .arg("--hosts")
         .arg("--programs")
         .arg(programs())
+        .args(["--dataplane", &agent_dataplane()])
         .env("LC_ALL", "C")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

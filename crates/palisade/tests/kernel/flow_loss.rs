@@ -130,7 +130,7 @@ fn flows_whose_begin_or_end_was_lost_are_told_once() {
     if !need_root() {
         return;
     }
-    let mut agent = Agent::new().with(&["--flows", "on"]);
+    let mut agent = Agent::with_nftables().with(&["--flows", "on"]);
     let injected = std::env::var("PALISADE_FAULT").unwrap_or_default();
     agent.set("PALISADE_FAULT", format!("small-flow-queue,{injected}"));
     let shop = Shop::under(agent, "flowloss");

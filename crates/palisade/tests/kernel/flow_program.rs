@@ -365,7 +365,7 @@ fn send(shop: &Shop, following: &Following, steps: &[Step], counts: &mut Counts)
 
 /// The shop with its policies, the Service, and what translates.
 fn open_shop() -> Shop {
-    let agent = Agent::new().with(&["--flows", "on", "--node-name", NODE]);
+    let agent = Agent::with_nftables().with(&["--flows", "on", "--node-name", NODE]);
     let agent = agent.with(&["--masquerade", "outside"]);
     let shop = Shop::under(agent, "program");
     let [v4, v6] = HOST_ADDRESSES;

@@ -63,7 +63,7 @@ fn flows_that_pass_are_told_with_the_rules_of_both_ends() {
     if !need_root() {
         return;
     }
-    let shop = Shop::under(Agent::new().with(&["--flows", "on"]), "flows");
+    let shop = Shop::under(Agent::with_nftables().with(&["--flows", "on"]), "flows");
     shop.lab
         .run_in(shop.lab.host(), || {
             for name in ["acct", "timestamp"] {
@@ -261,7 +261,7 @@ fn a_flow_whose_verdict_changes_ends_and_begins_by_the_rules_of_each_time() {
     if !need_root() {
         return;
     }
-    let shop = Shop::under(Agent::new().with(&["--flows", "on"]), "rejudged");
+    let shop = Shop::under(Agent::with_nftables().with(&["--flows", "on"]), "rejudged");
     let apply = |rules: &[&str]| {
         let rules = format!("  ingress:\n{}", rules.concat());
         shop.agent.apply("db.yaml", &policy("db", "db", &rules));

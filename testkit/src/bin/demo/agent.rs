@@ -205,7 +205,7 @@ fn spawn(site: &Site, apart: bool, more: &[&str]) -> Result<Child, DemoError> {
     command
         .arg("--state-dir")
         .arg(site.directory().join("state"));
-    command.args(more);
+    command.args(["--dataplane", &site.dataplane]).args(more);
     if !site.has_ipv6() {
         command.args(["--ipam-pool", "10.245.0.0/24"]);
     }

@@ -5,12 +5,14 @@ use crate::error::DemoError;
 use std::path::PathBuf;
 
 pub(crate) const HELP: &str = "\
-usage: demo [--keep] [--programs DIR]
-       demo --hosts [--programs DIR]
+usage: demo [--keep] [--programs DIR] [--dataplane NAME]
+       demo --hosts [--programs DIR] [--dataplane NAME]
        demo --cluster [--image FILE] [--manifests DIR]
 
   --keep          keep everything at the end, and print how to inspect and how to remove it
   --programs DIR  the folder of palisade and palisade-cni; without, that of this program
+  --dataplane NAME
+                  what the agent enforces with: nftables, ebpf (nftables with the fast path), or auto
   --hosts         protect the host itself, by the steps of docs/hosts.md
   --cluster       install Palisade in a Kubernetes cluster of two nodes, and show the shop there
   --image FILE    the image to install, as an archive
@@ -22,6 +24,8 @@ pub(crate) struct DemoArgs {
     pub(crate) keep: bool,
     /// The folder of the product's programs.
     pub(crate) programs: PathBuf,
+    /// What the agent enforces with.
+    pub(crate) dataplane: String,
     /// Whether the host is protected, instead of the shop.
     pub(crate) hosts: bool,
     /// Whether the demo runs in a cluster.
@@ -38,6 +42,7 @@ pub(crate) fn parse_arguments(
     let mut wanted = DemoArgs {
         keep: false,
         programs: own.parent().unwrap_or(&own).to_owned(),
+        dataplane: "auto".to_owned(),
         hosts: false,
         cluster: false,
         installation: Installation {
@@ -47,15 +52,17 @@ pub(crate) fn parse_arguments(
     };
     let usage = |problem: String| DemoError::new(2, format!("{problem}\n\n{HELP}"));
     while let Some(argument) = arguments.next() {
-        let mut path = || {
-            let missing = || usage(format!("{argument} needs a path"));
-            arguments.next().map(PathBuf::from).ok_or_else(missing)
+        let mut value = |what: &str| {
+            let missing = || usage(format!("{argument} needs a {what}"));
+            arguments.next().ok_or_else(missing)
         };
+        let mut path = || value("path").map(PathBuf::from);
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
             "--keep" => wanted.keep = true,
             "--hosts" => wanted.hosts = true,
             "--cluster" => wanted.cluster = true,
+            "--dataplane" => wanted.dataplane = value("name")?,
             "--programs" => wanted.programs = path()?,
             "--image" => wanted.installation.image = path()?,
             "--manifests" => wanted.installation.manifests = path()?,

@@ -177,7 +177,7 @@ impl Demo {
             &mut steps,
             "A host, four pods and an outside host, each in its own network namespace",
         );
-        let site = Site::create(&arguments.programs)?;
+        let site = Site::create(&arguments.programs, &arguments.dataplane)?;
         for (name, text) in INVENTORY {
             site.write(name, text)?;
         }

@@ -20,13 +20,15 @@ pub(crate) struct Site {
     pub(crate) lab: Lab,
     directory: TempDir,
     programs: PathBuf,
+    /// What the agent enforces with.
+    pub(crate) dataplane: String,
     leaks_before: Vec<Leak>,
 }
 
 impl Site {
     /// Creates everything; the pods' namespaces are still empty. `programs` is the folder of the product's
-    /// programs.
-    pub(crate) fn create(programs: &Path) -> Result<Self, DemoError> {
+    /// programs, and `dataplane` what the agent enforces with.
+    pub(crate) fn create(programs: &Path, dataplane: &str) -> Result<Self, DemoError> {
         let listing = |error| DemoError::caused("listing what is on this machine", &error);
         let mut lab = Lab::with_outside("demo", &OUTSIDE).map_err(lab_error)?;
         let leaks_before = find_leaks().map_err(listing)?;
@@ -46,6 +48,7 @@ impl Site {
             lab,
             directory,
             programs: programs.to_owned(),
+            dataplane: dataplane.to_owned(),
             leaks_before,
         })
     }

@@ -6,6 +6,7 @@ pub(crate) mod steady_traffic;
 
 use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::spelling::misspelled_keys;
+use palisade_testkit::test_driver::{FAST_PATH, NFTABLES, VARIABLE, agent_dataplane};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -33,8 +34,17 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Directories for an agent that is not running yet.
+    /// Directories for an agent that is not running yet, with the dataplane of the calling test.
     pub(crate) fn new() -> Self {
+        Agent::with_dataplane(agent_dataplane())
+    }
+
+    /// The same, with nftables alone.
+    pub(crate) fn with_nftables() -> Self {
+        Agent::with_dataplane(NFTABLES.to_owned())
+    }
+
+    fn with_dataplane(name: String) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("policy")).unwrap();
         Agent {
@@ -42,7 +52,7 @@ impl Agent {
             more: Vec::new(),
             through: Vec::new(),
             program: env!("CARGO_BIN_EXE_palisade").into(),
-            environment: Vec::new(),
+            environment: vec![(VARIABLE, name)],
             child: None,
         }
     }
@@ -67,9 +77,15 @@ impl Agent {
         Agent::new().with(&["--own-table=false"])
     }
 
+    /// Whether it has the fast path above nftables.
+    pub(crate) fn has_fast_path(&self) -> bool {
+        let mut variables = self.environment.iter();
+        variables.any(|(name, value)| *name == VARIABLE && value == FAST_PATH)
+    }
+
     /// An agent of another release, and its command line.
     pub(crate) fn of_program(program: PathBuf) -> Self {
-        let mut agent = Agent::new();
+        let mut agent = Agent::with_nftables();
         agent.program = program;
         agent
     }

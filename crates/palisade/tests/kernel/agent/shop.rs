@@ -26,6 +26,11 @@ impl Shop {
         Shop::under(Agent::new(), name)
     }
 
+    /// The same with nftables alone.
+    pub(crate) fn with_nftables(name: &str) -> Self {
+        Shop::under(Agent::with_nftables(), name)
+    }
+
     /// The same with an agent that is not running yet.
     pub(crate) fn under(agent: Agent, name: &str) -> Self {
         Shop::inside(agent, Lab::new(name).unwrap())

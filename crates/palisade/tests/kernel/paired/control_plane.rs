@@ -466,10 +466,11 @@ fn an_older_definition_of_the_node_status_is_reported_and_the_present_one_is_wri
     kubectl.apply(STATUS_DEFINITION).unwrap();
     shop.agent.kill();
     shop.agent.start(&shop.lab);
+    let driver = &shop.agent.status()["dataplane"]["name"];
     wait_until("the status is written", patience, || {
         let all = kubectl.get(&["nodepolicystatuses"]).unwrap();
         let status = &all["items"][0]["status"];
-        if status["partlyClosedCount"] == 0 && status["driver"] == "nftables" {
+        if status["partlyClosedCount"] == 0 && status["driver"] == *driver {
             Ok(())
         } else {
             Err(all)

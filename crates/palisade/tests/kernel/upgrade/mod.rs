@@ -142,7 +142,7 @@ fn the_former_release_is_taken_over_without_a_lost_packet() {
     if let Some(program) = std::env::var_os("PALISADE_FORMER_RELEASE") {
         record(program.into());
     }
-    let mut shop = Shop::open("upgrade");
+    let mut shop = Shop::with_nftables("upgrade");
     let now = names(&shop);
     shop.agent.terminate();
     nft(&shop.lab, "delete table inet palisade");

@@ -64,8 +64,13 @@ pub(crate) fn address(pod: usize, family: usize) -> IpAddr {
 
 impl World {
     pub(crate) fn open(name: &str) -> Self {
+        World::under(Agent::new(), name)
+    }
+
+    /// The same under this agent, which is not running yet.
+    pub(crate) fn under(agent: Agent, name: &str) -> Self {
+        let mut agent = agent.with(&["--node-name", "n1"]);
         // Through the environment, so that an edit of the configuration file can change it.
-        let mut agent = Agent::new().with(&["--node-name", "n1"]);
         agent.set("PALISADE_OWN_TABLE", "false");
         let shape = Shape::default();
         for (name, text) in shape.files() {

@@ -128,9 +128,14 @@ impl Server {
 impl World {
     /// A host that follows a fake server with these objects.
     pub(crate) fn fake(name: &str, objects: Objects) -> Self {
+        World::fake_under(Agent::new(), name, objects)
+    }
+
+    /// The same under this agent, which is not running yet.
+    pub(crate) fn fake_under(agent: Agent, name: &str, objects: Objects) -> Self {
         let lab = Lab::new(name).unwrap();
         let server = lab.run_in(lab.host(), || FakeApiServer::start().unwrap());
-        World::open(lab, Server::Fake(server.unwrap()), objects)
+        World::open(agent, lab, Server::Fake(server.unwrap()), objects)
     }
 
     /// A host that follows a real server; none where that cannot run, which is reported and counted.
@@ -147,10 +152,10 @@ impl World {
             plane: Box::new(plane),
             _folder: folder,
         };
-        Some(World::open(lab, server, objects))
+        Some(World::open(Agent::new(), lab, server, objects))
     }
 
-    fn open(lab: Lab, server: Server, objects: Objects) -> Self {
+    fn open(agent: Agent, lab: Lab, server: Server, objects: Objects) -> Self {
         let host = lab.host();
         for key in ["udp_timeout", "udp_timeout_stream", "tcp_timeout_syn_sent"] {
             lab.set_sysctl(host, &format!("net/netfilter/nf_conntrack_{key}"), "5")
@@ -159,7 +164,7 @@ impl World {
         for (key, value) in &objects.0 {
             server.change(&(key.clone(), Some(value.clone())));
         }
-        let mut agent = Agent::new().with(&["--node-name", "n1"]);
+        let mut agent = agent.with(&["--node-name", "n1"]);
         let kubeconfig = agent.policy().with_file_name("kubeconfig");
         let kubeconfig = kubeconfig.display().to_string();
         agent.more(&["--kubernetes", &kubeconfig]);
