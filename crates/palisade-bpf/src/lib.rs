@@ -10,12 +10,14 @@
 //! Never: decides a verdict, or knows a policy.
 
 mod compare;
+mod denials;
 mod flow_table;
 mod maps;
 mod object;
 mod support;
 
 pub use compare::{ExpectedConfig, MapComparison, MapDifference};
+pub use denials::{DenialRing, DeniedPacket};
 pub use flow_table::{FlowTable, FlowTableCounts, FlowTableEnd, FlowTableEntry};
 pub use maps::{
     Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, HeldSlot, MapsError,

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -53,6 +54,16 @@ pub fn monotonic_micros() -> io::Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
     let micros = now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000;
     u64::try_from(micros).map_err(io::Error::other)
+}
+
+/// When `CLOCK_MONOTONIC` was 0, since the Unix epoch, as `CLOCK_REALTIME` is now.
+///
+/// # Errors
+/// If a clock cannot be read.
+pub fn monotonic_origin() -> io::Result<Duration> {
+    let real = Duration::from(clock_gettime(ClockId::CLOCK_REALTIME)?);
+    let monotonic = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?);
+    Ok(real.saturating_sub(monotonic))
 }
 
 #[cfg(test)]

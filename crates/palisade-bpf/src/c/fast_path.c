@@ -178,6 +178,40 @@ static int deliver(struct __sk_buff *skb, struct packet *packet, const struct sl
 	return bpf_redirect_peer(to->ifindex, 0);
 }
 
+/* Tells of a packet that is dropped, or counts it as lost. */
+static void report_denial(struct __sk_buff *skb, struct context *context, int is_original)
+{
+	const struct packet *packet = &context->packet;
+	const struct slot *to = context->ends.destination;
+	struct denial *denial;
+	__u32 zero = 0;
+	__u64 *lost;
+
+	if (!to && context->route.kind == ROUTE_UNKNOWN)
+		find_route(skb, packet, &context->route, 0);
+	denial = bpf_ringbuf_reserve(&events, sizeof(*denial), 0);
+	if (!denial) {
+		lost = bpf_map_lookup_elem(&lost_events, &zero);
+		if (lost && !has_fault(FAULT_LOSS_UNCOUNTED))
+			__sync_fetch_and_add(lost, 1);
+		return;
+	}
+	denial->time = bpf_ktime_get_ns();
+	denial->source[0] = packet->source[0];
+	denial->source[1] = packet->source[1];
+	denial->destination[0] = packet->destination[0];
+	denial->destination[1] = packet->destination[1];
+	denial->input = skb->ifindex;
+	denial->output = to ? to->ifindex : context->route.ifindex;
+	denial->source_port =
+		packet->protocol == PROTOCOL_ICMP || packet->protocol == PROTOCOL_ICMPV6 ? 0 : packet->source_port;
+	denial->destination_port = packet->judged_port;
+	denial->length = packet->length;
+	denial->protocol = packet->protocol;
+	denial->flags = is_original || has_fault(FAULT_ANSWER_REPORTED_AS_FIRST) ? 0 : DENIAL_ANSWERS;
+	bpf_ringbuf_submit(denial, 0);
+}
+
 /* A packet of a flow that has an entry. */
 static int continue_flow(struct __sk_buff *skb, struct context *context)
 {
@@ -222,8 +256,12 @@ static int continue_flow(struct __sk_buff *skb, struct context *context)
 			return TCX_NEXT;
 		}
 		count_words(&context->words, packet->length);
-		if (verdict != WORD_ALLOWED)
-			return has_fault(FAULT_REVOKED_FLOW_PASSED) ? TCX_NEXT : TCX_DROP;
+		if (verdict != WORD_ALLOWED) {
+			if (has_fault(FAULT_REVOKED_FLOW_PASSED))
+				return TCX_NEXT;
+			report_denial(skb, context, is_original);
+			return TCX_DROP;
+		}
 		flow->value.generation = generation;
 		changes = 1;
 	}

@@ -127,6 +127,7 @@ struct bpf_redir_neigh {
 #define barrier() __asm__ volatile("" ::: "memory")
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len,
 					 __u64 flags) = (void *)9;
 static long (*const bpf_l3_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,

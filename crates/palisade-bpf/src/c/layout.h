@@ -65,6 +65,8 @@ enum fault {
 	FAULT_LOCAL_SOURCE_OUTSIDE,
 	FAULT_TTL_KEPT,
 	FAULT_MAPPED_ADDRESS,
+	FAULT_LOSS_UNCOUNTED,
+	FAULT_ANSWER_REPORTED_AS_FIRST,
 };
 
 #define EPOCH_HALF(epoch) ((epoch) & 1)
@@ -267,5 +269,46 @@ struct {
 	__type(key, __u32);
 	__type(value, struct counter);
 } counters SEC(".maps");
+
+enum denial_flag {
+	/* The packet is of the direction in which its flow did not begin. */
+	DENIAL_ANSWERS = 1 << 0,
+};
+
+/* A record of `events`: a packet that was dropped, its addresses as in flows, everything else in host order. */
+struct denial {
+	/* Since the machine started, in nanoseconds. */
+	__u64 time;
+	__u64 source[2];
+	__u64 destination[2];
+	/* The indexes of the interfaces by which it came and would have gone; 0 if that is not known. */
+	__u32 input;
+	__u32 output;
+	/* Nothing of ICMP. */
+	__u16 source_port;
+	/* The destination port, or ICMP's type and code. */
+	__u16 destination_port;
+	/* The length of the IP packet. */
+	__u16 length;
+	__u8 protocol;
+	__u8 flags;
+};
+
+_Static_assert(sizeof(struct denial) == 56, "as a process reads it");
+
+/* How many packets were dropped that `events` had no room for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} lost_events SEC(".maps");
+
+/* Each packet that was dropped is here, or is counted as lost. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 65536);
+} events SEC(".maps");
 
 #endif

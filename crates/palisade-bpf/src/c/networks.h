@@ -82,6 +82,7 @@ enum route_kind {
 
 struct route {
 	__u32 kind;
+	/* That by which the packet goes, also where it has no programs; 0 if that is not known. */
 	__u32 ifindex;
 	struct bpf_redir_neigh next_hop;
 };
@@ -127,9 +128,9 @@ __attribute__((noinline)) int find_route(struct __sk_buff *skb, const struct pac
 	route->kind = ROUTE_OTHER;
 	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return ROUTE_OTHER;
+	route->ifindex = fib.ifindex;
 	if (!is_uplink(fib.ifindex))
 		return ROUTE_OTHER;
-	route->ifindex = fib.ifindex;
 	route->next_hop.nh_family = fib.family;
 	if (fib.family == FAMILY_IPV4)
 		route->next_hop.ipv4_nh = fib.ipv4_dst;

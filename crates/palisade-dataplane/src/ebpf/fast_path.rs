@@ -42,7 +42,7 @@ use crate::driver::{FastPathFigures, FastPathShortage, FlowHandOver};
 pub(super) use inspection::FastPathInspector;
 
 /// The maps that outlive agents.
-const SHARED_MAPS: [&str; 2] = ["config", "flows"];
+const SHARED_MAPS: [&str; 4] = ["config", "flows", "lost_events", "events"];
 
 /// The maps of a start that are pinned.
 const SET_MAPS: [&str; 3] = ["endpoints", "slots", "counters"];
@@ -672,20 +672,20 @@ impl CounterSnapshot for FastPathCounters {
     }
 }
 
-/// Loads the programs, with the flows and the configuration of an earlier agent if both can be used; otherwise with new
+/// Loads the programs, with the maps of an earlier agent that outlive it if all can be used; otherwise with new
 /// ones, which are configured before they are pinned: a kill between the two leaves nothing that would be taken over.
 fn load(pins: &PinFolders, proof_bit: u32) -> Result<FastPathMaps, FastPathError> {
     let open = |name: &str| {
         let shape = BpfObject::FAST_PATH.map_shape(name).ok()?;
         BpfMap::open_pinned(&pins.map(name), shape).ok()
     };
-    let has_both = SHARED_MAPS.iter().all(|name| open(name).is_some());
+    let has_all = SHARED_MAPS.iter().all(|name| open(name).is_some());
     let loaded = BpfObject::FAST_PATH.load_sized(&[], |name, _| {
-        let is_shared = has_both && SHARED_MAPS.contains(&name);
+        let is_shared = has_all && SHARED_MAPS.contains(&name);
         is_shared.then(|| open(name)).flatten()
     })?;
     let maps = FastPathMaps::new(loaded)?;
-    if has_both {
+    if has_all {
         maps.configure_again(proof_bit);
         return Ok(maps);
     }

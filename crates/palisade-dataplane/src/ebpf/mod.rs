@@ -11,6 +11,7 @@
 //! Never: decides a verdict; drops a packet of a flow that it did not deliver before.
 
 mod attachments;
+mod denial_reader;
 mod error;
 mod fast_path;
 mod flow_table_reader;
@@ -45,6 +46,7 @@ use crate::flow_event::FlowEventBatch;
 use crate::nftables::{Config, NftDataplane};
 use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
+use denial_reader::DenialReader;
 pub use fast_path::FastPathConfig;
 use fast_path::{FastPath, FastPathInspector, InterfaceIndexes};
 use flow_table_reader::FlowTableReader;
@@ -554,7 +556,14 @@ impl Dataplane for EbpfDataplane {
     }
 
     fn packet_reports(&self) -> Result<Vec<Subscription<PacketReportBatch>>, DriverError> {
-        self.nft.packet_reports()
+        let mut subscriptions = self.nft.packet_reports()?;
+        // Without a group of nflog nobody is to be told.
+        if self.mode != FastPathMode::Off && !subscriptions.is_empty() {
+            let mut reader = DenialReader::new(PinFolders::new(&self.netns), &self.netns)?;
+            let reports = move |timeout| reader.next(timeout);
+            subscriptions.push(Subscription::new(reports));
+        }
+        Ok(subscriptions)
     }
 
     fn flow_events(&self) -> Result<Vec<Subscription<FlowEventBatch>>, DriverError> {

@@ -1,14 +1,14 @@
 //! The pins of the fast path of one network namespace: what keeps programs and maps in the kernel while no agent runs.
 //!
 //! ```text
-//! <root>/net-<inode of the namespace>/<layout>/config, flows
+//! <root>/net-<inode of the namespace>/<layout>/config, flows, lost_events, events
 //!                                             /links/<interface>-ingress, …-egress
 //!                                             /set-<number>/endpoints, slots, counters
 //! ```
 //!
 //! In `links` is the pin of each tcx link, or for a tc filter, which cannot be pinned, an empty folder of that name.
 //!
-//! `config` and `flows` outlive agents. Each start has a set of its own for policy; that of the agent before goes when all
+//! `config`, `flows` and both of events outlive agents. Each start has a set of its own for policy; that of the agent before goes when all
 //! interfaces have the new programs and what it counted is in the ledger.
 //!
 //! Never: opens a pin of another layout.
@@ -71,11 +71,17 @@ impl PinFolders {
 
     /// The maps `config` and `flows`, if both are pinned in the shapes of this layout.
     pub(super) fn open_flow_maps(&self) -> Result<Option<(BpfMap, BpfMap)>, FastPathError> {
-        let open = |name: &str| {
-            let shape = BpfObject::FAST_PATH.map_shape(name)?;
-            Ok::<_, FastPathError>(BpfMap::open_pinned(&self.map(name), shape).ok())
-        };
-        Ok(open("config")?.zip(open("flows")?))
+        Ok(self.open_map("config")?.zip(self.open_map("flows")?))
+    }
+
+    /// The maps `events` and `lost_events`, likewise. The latter is pinned first.
+    pub(super) fn open_denial_maps(&self) -> Result<Option<(BpfMap, BpfMap)>, FastPathError> {
+        Ok(self.open_map("events")?.zip(self.open_map("lost_events")?))
+    }
+
+    fn open_map(&self, name: &str) -> Result<Option<BpfMap>, FastPathError> {
+        let shape = BpfObject::FAST_PATH.map_shape(name)?;
+        Ok(BpfMap::open_pinned(&self.map(name), shape).ok())
     }
 
     pub(super) fn remove_map(&self, name: &str) -> Result<(), FastPathError> {

@@ -196,6 +196,10 @@ impl BpfMap {
         self.shape
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The kernel's number of it.
     ///
     /// # Errors

@@ -10,12 +10,14 @@ mod link;
 mod map;
 mod pin;
 mod program;
+mod ring;
 mod syscall;
 
 pub use link::{AttachPoint, AttachedProgram, BpfLink, attached_programs};
 pub use map::{BpfMap, BpfMapElement, MapFlags, MapKind, MapShape, MapView, UpdateMode};
 pub use pin::is_bpf_file_system;
 pub use program::{BpfProgram, Btf, DebugRecords, LoadError, ProgramSource, TestRun};
+pub use ring::RingBuffer;
 
 use std::os::fd::OwnedFd;
 
