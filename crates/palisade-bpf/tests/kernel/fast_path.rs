@@ -7,6 +7,7 @@ use palisade_sys::netns::run_in;
 use palisade_testkit::lab::{TestNetNs, craft};
 use palisade_testkit::need_root;
 
+use crate::denials::{check_losses, check_reports};
 #[cfg(feature = "faults")]
 use crate::flood::check_echo;
 #[cfg(feature = "faults")]
@@ -157,7 +158,7 @@ impl World {
 }
 
 /// The sockets of a flow between the workloads, of either family.
-fn flow(family: usize, port: u16) -> [SocketAddr; 2] {
+pub(crate) fn flow(family: usize, port: u16) -> [SocketAddr; 2] {
     [0, 1].map(|pod| (addresses(pod)[family], [40_000, port][pod]).into())
 }
 
@@ -530,6 +531,8 @@ pub(crate) fn check_all() {
         check_via_stack,
         check_expiry,
         check_full_table,
+        check_reports,
+        check_losses,
     ];
     for check in checks {
         check(0);
@@ -542,7 +545,7 @@ type Mistake = (&'static str, fn(u64));
 
 /// Mistakes of the programs, in the order of `enum fault` of `src/c/layout.h` from 1 on, and what is to find each.
 #[cfg(feature = "faults")]
-const FAULTS: [Mistake; 32] = [
+const FAULTS: [Mistake; 34] = [
     ("ingress-not-judged", check_connections),
     ("revoked-flow-passed", check_connections),
     ("generation-ignored", check_connections),
@@ -575,6 +578,8 @@ const FAULTS: [Mistake; 32] = [
     ("local-source-outside", check_outside),
     ("ttl-kept", check_outside),
     ("mapped-address", check_outside),
+    ("loss-uncounted", check_losses),
+    ("answer-reported-as-first", check_reports),
 ];
 
 #[cfg(feature = "faults")]

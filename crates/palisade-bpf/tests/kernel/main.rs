@@ -7,6 +7,7 @@
 )]
 
 mod compare;
+mod denials;
 mod differential;
 mod fast_path;
 mod flood;

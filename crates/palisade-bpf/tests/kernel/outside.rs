@@ -7,6 +7,7 @@ use std::process::Command;
 use palisade_testkit::lab::craft;
 use palisade_testkit::need_root;
 
+use crate::denials::interfaces;
 use crate::fast_path::Outcome::{Delivered, Dropped, Passes, Proven};
 use crate::fast_path::{
     ACK, Outcome, SYN, SYN_ACK, World, add_interface, addresses, back, tcp, udp,
@@ -211,6 +212,9 @@ fn check_sent(fault: u64, family: usize) {
     rows.set_generation(2);
     assert_eq!(world.from(0, &udp(asked)), Dropped);
     assert_eq!(outside.receive(0, &udp(back(asked))), Dropped);
+    let (pod, uplink) = (world.ifindexes[0], outside.uplinks[0]);
+    let told = [(pod, Some(uplink)), (uplink, Some(pod))];
+    assert_eq!(interfaces(rows), told);
     rows.set_complete(0);
     assert_eq!(world.from(0, &udp(asked)), Passes);
     assert_eq!(outside.receive(0, &udp(back(asked))), Passes);

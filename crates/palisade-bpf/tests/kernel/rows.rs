@@ -128,12 +128,14 @@ impl Rows {
             "descriptors",
             "ranges",
             "flows",
+            "lost_events",
         ] {
             let view = rows.loaded.map(name).unwrap().view().unwrap();
             for word in view.words() {
                 word.store(0, Ordering::Release);
             }
         }
+        crate::denials::ring(&rows).skip_all();
         let counters = rows.loaded.map("counters").unwrap();
         for counter in 0..COUNTERS {
             let key = counter.to_ne_bytes();

@@ -13,6 +13,7 @@ mod conntrack;
 mod links;
 mod netns;
 mod nfnetlink;
+mod ring;
 mod support;
 mod traffic_control;
 

@@ -217,10 +217,11 @@ fn check_pins(place: &Place, mode: Mode, context: &str) {
     };
     let layout = folder.join(layout);
     let found = names(&layout);
-    let [config, flows, links, set] = &found[..] else {
+    let [shared @ .., set] = &found[..] else {
         panic!("{context}: {found:?}");
     };
-    assert_eq!([config, flows, links], ["config", "flows", "links"]);
+    let expected = ["config", "events", "flows", "links", "lost_events"];
+    assert_eq!(shared, expected, "{context}");
     let maps = names(&layout.join(set));
     assert_eq!(maps, ["counters", "endpoints", "slots"], "{context}: {set}");
     let links = names(&layout.join("links"));

@@ -57,7 +57,7 @@ fn layout(place: &Place) -> PathBuf {
 /// Another handle of a pinned map.
 fn open_map(place: &Place, name: &str) -> BpfMap {
     let folder = match name {
-        "config" | "flows" => layout(place),
+        "config" | "flows" | "events" | "lost_events" => layout(place),
         _ => layout(place).join("set-1"),
     };
     let shape = BpfObject::FAST_PATH.map_shape(name).unwrap();

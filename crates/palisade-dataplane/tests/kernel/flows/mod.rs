@@ -9,6 +9,7 @@ mod fast_events;
 mod fast_failures;
 mod fast_filters;
 mod fast_inspection;
+mod fast_reports;
 mod guest;
 mod handed_over;
 mod marks;

@@ -41,7 +41,7 @@ pub(super) const POINTS: [Point; 26] = [
     point("start-epoch-stored", 1, Fast, Fast),
     point("start-sets-retired", 1, Fast, Fast),
     // A start attaches, and a flush that adds a pod.
-    point("start-shared-map-pinned", 2, Nftables, Fast),
+    point("start-shared-map-pinned", 4, Nftables, Fast),
     point("start-set-pinned", 3, Nftables, Fast),
     point("arm-link-not-pinned", 6, Nftables, Fast),
     point("arm-egress-attached", 3, Nftables, Fast),
