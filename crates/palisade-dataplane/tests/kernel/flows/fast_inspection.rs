@@ -265,7 +265,7 @@ fn what_others_change_in_maps_is_found() {
     let clean = check(&driver);
     assert_eq!(
         (clean.interfaces, clean.pins, &clean.differences[..]),
-        (3, 11, &[][..])
+        (3, 13, &[][..])
     );
     assert!(clean.elements > 10, "{clean:?}");
 

@@ -179,7 +179,7 @@ fn what_is_dropped_by_the_fast_path_is_seen_or_lost_to_the_packet() {
     let before = denied(&mut driver);
     assert_eq!(before, 1_500);
     // A reader begins with what is dropped from then on.
-    let [_nftables, mut watch] = subscribe(&driver);
+    let [_, mut watch] = subscribe(&driver);
     assert_eq!(until_quiet(&mut watch), (Vec::new(), 0));
     let (mut seen, mut lost) = (0, 0);
     for count in [10, 3_000, 1] {
@@ -197,7 +197,7 @@ fn what_is_dropped_by_the_fast_path_is_seen_or_lost_to_the_packet() {
     drop(driver);
     flood(5);
     let mut second = self::driver(&place);
-    let [_nftables, mut watch] = subscribe(&second);
+    let [_, mut watch] = subscribe(&second);
     second.resync(&tables(&CLOSED, &[])).unwrap();
     flood(3);
     let (packets, lost) = until_quiet(&mut watch);
