@@ -213,8 +213,8 @@ fn check_sent(fault: u64, family: usize) {
     assert_eq!(world.from(0, &udp(asked)), Dropped);
     assert_eq!(outside.receive(0, &udp(back(asked))), Dropped);
     let (pod, uplink) = (world.ifindexes[0], outside.uplinks[0]);
-    let told = [(pod, Some(uplink)), (uplink, Some(pod))];
-    assert_eq!(interfaces(rows), told);
+    let expected = [(pod, Some(uplink)), (uplink, Some(pod))];
+    assert_eq!(interfaces(rows), expected);
     rows.set_complete(0);
     assert_eq!(world.from(0, &udp(asked)), Passes);
     assert_eq!(outside.receive(0, &udp(back(asked))), Passes);

@@ -5,9 +5,10 @@ use crate::agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
 use palisade_testkit::lab::{OUTSIDE_ADDRESSES, ProbeFlow};
 use palisade_testkit::need_root;
 use palisade_testkit::spelling::misspelled_keys;
+use palisade_testkit::test_driver::has_fast_path;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -309,4 +310,48 @@ fn a_flood_is_told_or_counted_and_two_readers_get_the_same() {
         assert!(told >= 100 && lost > told, "{heard:?}");
     }
     readers.into_iter().for_each(Following::interrupt);
+}
+
+/// Packets of a flow that was revoked are told with either driver: the fast path drops those of the flows that it delivers.
+#[test]
+fn a_packet_of_a_revoked_flow_is_told_with_what_isolates() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::open("monitorgone");
+    let deny_all = policy("db", "db", "  policyTypes: [Ingress]\n");
+    shop.agent
+        .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
+    for (family, protocol) in [(0, "IPv4"), (1, "IPv6")] {
+        let (from, to) = (address(ADDRESSES[0][family]), address(ADDRESSES[2][family]));
+        let listen = || TcpListener::bind((to, 8080)).unwrap();
+        let server = shop.lab.run_in(shop.pods[2], listen).unwrap();
+        let connect = || TcpStream::connect((to, 8080)).unwrap();
+        let mut client = shop.lab.run_in(shop.pods[0], connect).unwrap();
+        let (mut accepted, _) = server.accept().unwrap();
+        client.write_all(b"asked").unwrap();
+        accepted.read_exact(&mut [0; 5]).unwrap();
+        let delivers = |status: &Value| {
+            let flows = &status["dataplane"]["fastPath"]["figures"]["flows"];
+            flows.as_u64() > Some(family as u64)
+        };
+        if has_fast_path() {
+            shop.agent.wait("a flow of the fast path", delivers);
+        }
+        shop.agent.apply("db.yaml", &deny_all);
+        client.write_all(b"asked again").unwrap();
+        let filters = ["--from", "shop/web", "--to", &to.to_string()];
+        let lines = remembered(&shop, &filters, 1);
+        let line = &lines[0];
+        assert_eq!(misspelled_keys(line), [""; 0], "{line:#}");
+        assert_eq!(line["verdict"], "Denied", "{protocol} {line:#}");
+        assert_eq!(line["reason"], "DefaultDeny", "{line:#}");
+        assert_eq!(line["direction"], "Ingress", "{line:#}");
+        assert_eq!(line["endpoint"], "shop/db", "{line:#}");
+        assert_eq!(line["source"]["address"], from.to_string(), "{line:#}");
+        assert_eq!(line["destination"]["port"], 8080, "{line:#}");
+        assert_eq!(line["policies"][0]["name"], "db", "{line:#}");
+        shop.agent
+            .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
+    }
 }
