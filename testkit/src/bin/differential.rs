@@ -175,7 +175,7 @@ impl DifferentialArgs {
                 println!(
                     "kernel: {} passed, {} failed; {share:.1} % of the packets arrived; \
                      {} sent between deltas, {} answered, {} between a pod and its node, {} at a host endpoint, \
-                     {} of these translated; with a fast path {} arrived from pod to pod, {} of these by it, and {} by it between a pod and another host",
+                     {} of these translated; with a fast path {} passed, {} of them arrived from pod to pod, {} of these by it, and {} by it between a pod and another host",
                     report.passed,
                     report.failed,
                     report.between,
@@ -183,9 +183,10 @@ impl DifferentialArgs {
                     report.with_node,
                     report.at_host,
                     report.translated,
-                    report.between_pods,
-                    report.fast,
-                    report.fast_outside
+                    report.fast.passed,
+                    report.fast.between_pods,
+                    report.fast.delivered,
+                    report.fast.delivered_outside
                 );
                 report.failed == 0
             }

@@ -69,13 +69,25 @@ pub struct KernelReport {
     pub at_host: u64,
     /// Of these, packets whose destination the host translated.
     pub translated: u64,
-    /// Packets that arrived where there is a fast path, from pod to pod.
+    /// Packets where there is a fast path.
+    pub fast: FastPathPackets,
+}
+
+/// Packets that were sent where there is a fast path above nftables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastPathPackets {
+    /// All that the kernel treated as the oracle says.
+    pub passed: u64,
+    /// Those that arrived from pod to pod.
     pub between_pods: u64,
     /// Of these, packets that the fast path delivered: all that it may.
-    pub fast: u64,
+    pub delivered: u64,
     /// Packets that the fast path delivered between a pod and another host: all that it may.
-    pub fast_outside: u64,
+    pub delivered_outside: u64,
 }
+
+/// The labs in turn: most have the fast path, whose nftables judges all that it does not deliver.
+const TURNS: [usize; 12] = [0, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 3];
 
 /// From how many cases on a run must have some of every kind of packet.
 const LONG_RUN: u64 = 400;
@@ -107,11 +119,14 @@ pub fn run_kernel(
         let half = generator_kind(only, world);
         let drawn = GeneratedCase::generate(half, seed, world)?;
         // Every kind of world in all modes.
-        let place = &mut places[(world / 4 % 4) as usize];
+        let place = &mut places[TURNS[world as usize / 4 % TURNS.len()]];
         match place.judge(&drawn, seed, world, &mut report)? {
             Ok(arrivals) => {
                 let before = report.passed;
                 report.passed += arrivals.len() as u64;
+                if place.dataplane.is_fast() {
+                    report.fast.passed += arrivals.len() as u64;
+                }
                 report.arrived += arrivals.iter().filter(|arrived| **arrived).count() as u64;
                 if before * 10 / cases.max(1) != report.passed * 10 / cases.max(1) {
                     say(&format!("{} cases in the kernel", report.passed));
@@ -346,9 +361,9 @@ impl KernelLab {
             ));
         }
         let is_between_pods = self.is_between_pods(flow);
-        report.fast += u64::from(is_proven && is_between_pods);
-        report.fast_outside += u64::from(is_proven && !is_between_pods);
-        report.between_pods += u64::from(arrived && is_between_pods);
+        report.fast.delivered += u64::from(is_proven && is_between_pods);
+        report.fast.delivered_outside += u64::from(is_proven && !is_between_pods);
+        report.fast.between_pods += u64::from(arrived && is_between_pods);
         Ok(())
     }
 

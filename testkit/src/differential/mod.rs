@@ -27,7 +27,7 @@ mod shrink;
 mod tables;
 mod tally;
 
-pub use kernel::{KernelReport, run_kernel};
+pub use kernel::{FastPathPackets, KernelReport, run_kernel};
 pub use outcome::{CaseOutcome, StageFailure, StageFilter};
 use run::flows_of;
 pub use run::{GeneratorKind, RunOptions, RunReport, check_world, first_failure, replay, run};
