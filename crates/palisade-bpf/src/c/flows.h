@@ -276,68 +276,75 @@ __attribute__((noinline)) int refresh_flow(struct flow *flow)
 	return !different;
 }
 
-/* How willingly an entry makes room: free, over, closing, not answered, and else by its age. */
-static __u64 worth(const struct flow_entry *entry, __u16 tag, __u32 now)
-{
-	const struct flow_value *value = (const struct flow_value *)entry->value;
-	/* By the flags that it closes and is answered, two bits each: 2, 1, 3, 1. */
-	__u64 rank = 0x76 >> (value->flags / FLOW_CLOSING % 4 * 2) & 3;
+/* How willingly an entry makes room for a flow: one that is over and has its key first, for a flow has one entry; then one
+ * that is free, over, closing, not answered, and else by its age. */
+enum worth {
+	/* It is the flow's, and lives. */
+	WORTH_TAKEN,
+	WORTH_OWN,
+	WORTH_FREE,
+	WORTH_OVER,
+};
 
-	if (!tag)
-		return 0;
-	if (!is_live(value, now))
-		return 1;
-	return rank << 32 | (__u32)~(now - value->seen);
+/* What an entry with a tag is worth to a flow. A function by itself: the verifier sees it once, and not for each way. */
+__attribute__((noinline)) __u64 worth_of(const struct flow_entry *entry, __u32 tag, const struct flow *flow)
+{
+	const struct flow_value *value;
+	__u64 rank, different = 0;
+	int number, lives;
+
+	if (!entry || !flow || !tag)
+		return WORTH_FREE;
+	value = (const struct flow_value *)entry->value;
+	lives = is_live(value, flow->now);
+	if (tag == tag_of(flow->hash)) {
+		for (number = 0; number < KEY_WORDS; number++)
+			different |= entry->key[number] ^ flow->key_words[number];
+		if (!different && lives)
+			return WORTH_TAKEN;
+		if (!different && !has_fault(FAULT_ENTRY_TWICE))
+			return WORTH_OWN;
+	}
+	if (!lives)
+		return WORTH_OVER;
+	/* By the flags that it closes and is answered, two bits each: 2, 1, 3, 1. */
+	rank = 0x76 >> (value->flags / FLOW_CLOSING % 4 * 2) & 3;
+	return rank << 32 | (__u32)~(flow->now - value->seen);
 }
 
 /* Adds a flow, in place of the entry that is worth least; 0 if another writer was faster, or it is there. */
 __attribute__((noinline)) int insert_flow(struct flow *flow)
 {
 	struct bucket *bucket;
-	__u64 before, least = ~0ull, different, value;
-	__u32 way, chosen = 0;
-	int number, is_there = 0;
-	__u16 tag;
+	__u64 before, least = ~0ull, value;
+	__u32 way, chosen;
+	int number;
 
 	if (!flow)
 		return 0;
-	tag = tag_of(flow->hash);
 	bucket = bucket_of(flow);
 	if (!bucket || !take(bucket, &before))
 		return 0;
 	for (way = 0; way < WAYS; way++) {
-		value = worth(&bucket->ways[way], bucket->tags[way], flow->now);
+		value = worth_of(&bucket->ways[way], bucket->tags[way], flow);
 		if (value < least) {
 			least = value;
-			chosen = way;
+			/* The verifier does not follow what is in memory, and so has one state for all ways. */
+			*(volatile __u32 *)&flow->way = way;
 		}
-		if (bucket->tags[way] != tag)
-			continue;
-		different = 0;
-		for (number = 0; number < KEY_WORDS; number++)
-			different |= bucket->ways[way].key[number] ^ flow->key_words[number];
-		if (different)
-			continue;
-		if (value > 1)
-			is_there = 1;
-		else if (has_fault(FAULT_ENTRY_TWICE))
-			continue;
-		/* One that is over is written anew: a flow has one entry. */
-		chosen = way;
-		least = 0;
 	}
-	if (!is_there && chosen < WAYS) {
-		if (least > 1)
+	chosen = *(volatile __u32 *)&flow->way;
+	if (least != WORTH_TAKEN && chosen < WAYS) {
+		if (least > WORTH_OVER)
 			bucket->evictions += 1;
 		for (number = 0; number < KEY_WORDS; number++)
 			bucket->ways[chosen].key[number] = flow->key_words[number];
 		for (number = 0; number < VALUE_WORDS; number++)
 			bucket->ways[chosen].value[number] = flow->value_words[number];
-		bucket->tags[chosen] = tag;
-		flow->way = chosen;
+		bucket->tags[chosen] = tag_of(flow->hash);
 	}
 	release(bucket);
-	return !is_there;
+	return least != WORTH_TAKEN;
 }
 
 #endif

@@ -15,24 +15,37 @@ static __u64 length_word(__u32 number)
 	return word ? *(volatile __u64 *)word : 0;
 }
 
-/* The identity that the prefix of an address with this length has in a half plus one; 0 if it is not there, -1 if that is
- * not known. */
-__attribute__((noinline)) int prefix_identity(const struct address *address, __u32 length, __u32 half)
+/* The longest prefix of an address that is known so far: its length plus one in the upper half, and its identity plus one;
+ * 0 is none. */
+#define PREFIX_UNKNOWN (~0ull)
+
+/* The same when the prefix of a length, given plus one, has been looked up as well, in a half. A function by itself: the
+ * verifier sees it once, and not for each length. */
+__attribute__((noinline)) __u64 longer_prefix(const struct address *address, __u32 length, __u32 half, __u64 best)
 {
-	struct prefix_key key = { .length = length };
+	struct prefix_key key = {};
+	__u32 identity;
 	__u64 *row, word;
 
-	if (!address || length > 128)
-		return -1;
+	if (!address || !length || length > 129 || best == PREFIX_UNKNOWN)
+		return PREFIX_UNKNOWN;
+	if (length < best >> 32 && !has_fault(FAULT_SHORTER_PREFIX))
+		return best;
+	length -= 1;
+	/* A prefix of IPv6 has no address of IPv4. */
+	if (length < 96 && is_mapped(address->words))
+		return best;
+	key.length = length;
 	key.address[0] = address->words[0] & first_bits(length < 64 ? length : 64);
 	key.address[1] = address->words[1] & first_bits(length < 64 ? 0 : length - 64);
 	row = bpf_map_lookup_elem(&prefixes, &key);
 	if (!row)
-		return 0;
+		return best;
 	word = *(volatile __u64 *)row;
 	if (PREFIX_ECHO(word) != echo_of(key.address[0] ^ length, key.address[1]) >> (2 * IDENTITY_BITS - 32))
-		return -1;
-	return IDENTITY_OF(word, half & 1);
+		return PREFIX_UNKNOWN;
+	identity = IDENTITY_OF(word, half & 1);
+	return identity ? (__u64)(length + 1) << 32 | identity : best;
 }
 
 /* Whether a half has all prefixes: only then the identity of an address outside is known. */
@@ -44,29 +57,21 @@ static int is_complete(__u32 half)
 /* The identity of an address outside of this host plus one, as far as a half has it; 0 if it has nothing of it. */
 __attribute__((noinline)) int network_identity(const struct address *address, __u32 half)
 {
-	int identity, best = 0;
-	__u32 number, length, least, longest = 0;
+	__u64 best, length;
+	__u32 number;
 
 	if (!address)
 		return 0;
-	identity = prefix_identity(address, 128, half);
-	if (identity)
-		return identity < 0 ? 0 : identity;
-	/* A prefix of IPv6 has no address of IPv4. */
-	least = is_mapped(address->words) ? 96 : 0;
+	best = longer_prefix(address, 129, half, 0);
+	/* Nothing is longer. */
+	if (best)
+		return best == PREFIX_UNKNOWN ? 0 : best;
 	for (number = 1; number < LENGTH_WORDS; number++) {
 		length = length_word(number);
-		if (!length || length - 1 < least || (best && length < longest && !has_fault(FAULT_SHORTER_PREFIX)))
-			continue;
-		identity = prefix_identity(address, length - 1, half);
-		if (identity < 0)
-			return 0;
-		if (identity) {
-			best = identity;
-			longest = length;
-		}
+		if (length)
+			best = longer_prefix(address, length, half, best);
 	}
-	return best;
+	return best == PREFIX_UNKNOWN ? 0 : best;
 }
 
 enum route_kind {
