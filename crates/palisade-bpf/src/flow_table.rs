@@ -29,6 +29,9 @@ const LIFETIME_SHIFT: u32 = 30 - TIME_SHIFT;
 /// How often a bucket is read that a program writes at the same time: its writers have it for less than a microsecond.
 const ATTEMPTS: u32 = 100_000;
 
+/// The words of the key of a flow, with which a way begins.
+const KEY_WORDS: usize = 5;
+
 /// The words of a bucket: the first is its sequence, which is odd while it is written.
 type Bucket = [u64; BUCKET_WORDS];
 
@@ -73,6 +76,65 @@ impl FlowTableEntry {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.lifetime.saturating_sub(self.age)
+    }
+}
+
+/// A flow that the fast path delivers, by what no packet of it changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowIdentity {
+    way: u8,
+    is_from_lower: bool,
+    /// As the table has it: the lower end, the upper end, their ports and the protocol.
+    key: [u64; KEY_WORDS],
+}
+
+impl FlowIdentity {
+    /// The number of its way in its bucket.
+    #[must_use]
+    pub fn way(&self) -> u8 {
+        self.way
+    }
+
+    /// The number of its protocol.
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        let [.., ports] = self.key;
+        (ports >> 32) as u8
+    }
+
+    /// Who sent the first packet, and who was sent it, each with its port, as [`FlowTableEnd`] has it.
+    #[must_use]
+    pub fn ends(&self) -> [(IpAddr, u16); 2] {
+        let [l0, l1, u0, u1, ports] = self.key;
+        let lower = (address_from_words([l0, l1]), ports as u16);
+        let upper = (address_from_words([u0, u1]), (ports >> 16) as u16);
+        if self.is_from_lower {
+            [lower, upper]
+        } else {
+            [upper, lower]
+        }
+    }
+}
+
+/// The flows of a bucket that the fast path delivers.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketFlows {
+    flows: [FlowIdentity; WAYS],
+    count: usize,
+    remaining: Option<Duration>,
+}
+
+impl BucketFlows {
+    /// The flows, by their ways.
+    #[must_use]
+    pub fn flows(&self) -> &[FlowIdentity] {
+        self.flows.get(..self.count).unwrap_or_default()
+    }
+
+    /// After this time the first one is over, unless the bucket is written before.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.remaining
     }
 }
 
@@ -121,9 +183,21 @@ impl FlowTable {
         self.flows.words().len() / BUCKET_WORDS
     }
 
-    /// The sequence of a bucket: another one whenever the bucket was written.
-    pub fn sequence(&self, bucket: usize) -> u64 {
-        load(&self.flows, bucket * BUCKET_WORDS)
+    /// The sequence of each bucket: another one whenever the bucket was written, and odd while it is.
+    pub fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
+        let buckets = self.flows.words().chunks_exact(BUCKET_WORDS);
+        buckets.map(|bucket| {
+            bucket
+                .first()
+                .map_or(0, |word| word.load(Ordering::Acquire))
+        })
+    }
+
+    /// The live flows of a bucket that the fast path delivers, at a time since the machine started (`CLOCK_MONOTONIC`).
+    pub fn owned_flows_of(&self, bucket: usize, now: Duration) -> BucketFlows {
+        let words = self.flows.words().chunks_exact(BUCKET_WORDS).nth(bucket);
+        let copy = words.and_then(read_bucket);
+        owned_flows(&copy.unwrap_or([0; BUCKET_WORDS]), time_of(now))
     }
 
     /// The live flows of a bucket, each with the number of its way, at a time since the machine started
@@ -198,28 +272,77 @@ fn read_bucket(bucket: &[AtomicU64]) -> Option<Bucket> {
 
 /// The live flows of a bucket.
 fn entries(bucket: Bucket, now: Duration) -> impl Iterator<Item = (usize, FlowTableEntry)> {
-    let now = (now.as_nanos() >> TIME_SHIFT) as u32;
+    let now = time_of(now);
     (0..WAYS).filter_map(move |way| Some((way, read_way(&bucket, way, now)?)))
 }
 
-/// The flow of a way; `None` if it is free or over.
-fn read_way(bucket: &Bucket, way: usize, now: u32) -> Option<FlowTableEntry> {
+/// A time as entries have it.
+fn time_of(now: Duration) -> u32 {
+    (now.as_nanos() >> TIME_SHIFT) as u32
+}
+
+/// The flows of a bucket that the fast path delivers.
+fn owned_flows(bucket: &Bucket, now: u32) -> BucketFlows {
+    let none = FlowIdentity {
+        way: 0,
+        is_from_lower: false,
+        key: [0; KEY_WORDS],
+    };
+    let mut owned = BucketFlows {
+        flows: [none; WAYS],
+        count: 0,
+        remaining: None,
+    };
+    for way in 0..WAYS {
+        let Some([l0, l1, u0, u1, ports, times, _, flags]) = way_words(bucket, way) else {
+            continue;
+        };
+        let Some((age, lifetime)) = age_of(times, flags, now) else {
+            continue;
+        };
+        if flags & FLOW_VIA_STACK != 0 {
+            continue;
+        }
+        let remaining = Duration::from_nanos((lifetime - age) << TIME_SHIFT);
+        let least = owned
+            .remaining
+            .map_or(remaining, |known| known.min(remaining));
+        owned.remaining = Some(least);
+        if let Some(place) = owned.flows.get_mut(owned.count) {
+            *place = FlowIdentity {
+                way: way as u8,
+                is_from_lower: flags & FLOW_FROM_LOWER != 0,
+                key: [l0, l1, u0, u1, ports],
+            };
+            owned.count += 1;
+        }
+    }
+    owned
+}
+
+/// The words of a way; `None` if it is free.
+fn way_words(bucket: &Bucket, way: usize) -> Option<[u64; WAY_WORDS]> {
     let tag = bucket.get(1 + way / 4)? >> (way % 4 * 16) & 0xffff;
     let first = FIRST_WAY + way * WAY_WORDS;
     let words = bucket.get(first..first + WAY_WORDS)?;
-    let [l0, l1, u0, u1, ports, times, slots, flags]: [u64; WAY_WORDS] = words.try_into().ok()?;
-    if tag == 0 {
-        return None;
-    }
+    (tag != 0).then_some(words.try_into().ok()?)
+}
+
+/// How old an entry is and how long it lives, in units of its times; `None` if it is over.
+fn age_of(times: u64, flags: u64, now: u32) -> Option<(u64, u64)> {
     // A program on another processor may have a later time.
     let seen = (times >> 32) as u32;
     let age = i64::from(now.wrapping_sub(seen).cast_signed()).max(0);
     let age = age.unsigned_abs();
     // As the programs test it: the last unit is a part of it.
     let lifetime = ((flags >> 16 & 0xffff) + 1) << LIFETIME_SHIFT;
-    if age >= lifetime {
-        return None;
-    }
+    (age < lifetime).then_some((age, lifetime))
+}
+
+/// The flow of a way; `None` if it is free or over.
+fn read_way(bucket: &Bucket, way: usize, now: u32) -> Option<FlowTableEntry> {
+    let [l0, l1, u0, u1, ports, times, slots, flags] = way_words(bucket, way)?;
+    let (age, lifetime) = age_of(times, flags, now)?;
     let end = |address: [u64; 2], port: u64, slot: u64| FlowTableEnd {
         address: address_from_words(address),
         port: port as u16,
@@ -247,8 +370,9 @@ fn read_way(bucket: &Bucket, way: usize, now: u32) -> Option<FlowTableEntry> {
 }
 
 fn address_from_words([first, second]: [u64; 2]) -> IpAddr {
-    let octets = [first.to_ne_bytes(), second.to_ne_bytes()].concat();
-    let octets: [u8; 16] = octets.try_into().unwrap_or_default();
+    let mut octets = [0; 16];
+    octets[..8].copy_from_slice(&first.to_ne_bytes());
+    octets[8..].copy_from_slice(&second.to_ne_bytes());
     Ipv6Addr::from(octets).to_canonical()
 }
 
@@ -322,6 +446,25 @@ mod tests {
         assert_eq!(read_bucket(&bucket).unwrap().to_vec(), expected);
         bucket[0].store(3, Ordering::Release);
         assert_eq!(read_bucket(&bucket), None);
+    }
+
+    #[test]
+    fn the_owned_flows_of_a_bucket_are_told_with_the_first_end() {
+        let owned = owned_flows(&bucket(8, 28, NOW - 16), NOW);
+        let [flow] = owned.flows() else {
+            panic!("{owned:?}")
+        };
+        let ends = [([10, 0, 0, 2], 53), ([10, 0, 0, 1], 40_000)];
+        let ends = ends.map(|(address, port)| (IpAddr::from(address), port));
+        assert_eq!((flow.way(), flow.protocol(), flow.ends()), (5, 17, ends));
+        assert_eq!(owned.remaining(), Some(Duration::from_nanos(28 << 30)));
+        // What packets change is no part of it.
+        let later = owned_flows(&bucket(8 | 4, 168, NOW), NOW);
+        assert_eq!(later.flows(), owned.flows());
+        for (flags, seen) in [(2, NOW), (8, NOW - 29 * 16)] {
+            let none = owned_flows(&bucket(flags, 28, seen), NOW);
+            assert!(none.flows().is_empty() && none.remaining().is_none());
+        }
     }
 
     #[test]

@@ -18,10 +18,14 @@ mod support;
 
 pub use compare::{ExpectedConfig, MapComparison, MapDifference};
 pub use denials::{DenialRing, DeniedPacket};
-pub use flow_table::{FlowTable, FlowTableCounts, FlowTableEnd, FlowTableEntry};
+pub use flow_table::{
+    BucketFlows, FlowIdentity, FlowTable, FlowTableCounts, FlowTableEnd, FlowTableEntry,
+};
 pub use maps::{
     Epoch, FastPathMaps, FastPathState, FlowCounts, FormerSlots, HeldSlot, MapsError,
     SlotInterface, read_counter,
 };
-pub use object::{BpfObject, LAYOUT, LoadedObject, ObjectError};
+pub use object::{
+    BpfObject, LAYOUT, LoadedObject, LoadedPrograms, ObjectError, UnverifiedPrograms,
+};
 pub use support::{FastPathSupport, MissingKernelFeature, ProgramAttachment};

@@ -4,6 +4,7 @@
 //!
 //! Never: interprets a policy.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
@@ -16,7 +17,7 @@ use palisade_sys::fault;
 use palisade_tables::{CounterValue, IdentityId};
 use thiserror::Error;
 
-use crate::object::LoadedObject;
+use crate::object::{LoadedObject, LoadedPrograms};
 
 /// Says that a packet is allowed, or denied; the rest of the word is the number of a counter.
 const WORD_ALLOWED: u32 = 1 << 31;
@@ -142,6 +143,11 @@ impl FastPathMaps {
             flows: view("flows")?,
             loaded,
         })
+    }
+
+    /// Adds the programs, of maps that were made without.
+    pub fn add_programs(&mut self, programs: LoadedPrograms) {
+        self.loaded.add_programs(programs);
     }
 
     /// The programs and maps.
@@ -337,9 +343,9 @@ impl FastPathMaps {
     /// Takes over who had which slot in the maps of an earlier process, so that flows stay whose they were. Slots that
     /// had nobody begin anywhere.
     pub fn adopt_incarnations(&self, former: &FormerSlots, known: &[HeldSlot], random: u16) {
+        let known: BTreeSet<usize> = known.iter().map(|slot| slot.number.into()).collect();
         for at in 0..self.slots.words().len() / SLOT_WORDS {
-            let is_held = known.iter().any(|slot| usize::from(slot.number) == at);
-            let word = if is_held {
+            let word = if known.contains(&at) {
                 load(&former.slots, at * SLOT_WORDS + 1) & 0xffff
             } else {
                 random.into()
@@ -567,7 +573,10 @@ pub(crate) fn complete_word([first, second]: [bool; 2]) -> u64 {
 /// The value of an interface in `uplinks`.
 pub(crate) const UPLINK: u64 = 1;
 
-/// Changes of a hash, to be written in one call.
+/// From so many rows on, two threads write a hash.
+const PARALLEL_ROWS: usize = 8_192;
+
+/// Changes of a hash, to be written in one call, or where there are many in two at once.
 #[derive(Default)]
 struct HashRows {
     keys: Vec<u8>,
@@ -587,7 +596,24 @@ impl HashRows {
 
     fn write(&self, map: &BpfMap) -> Result<(), MapsError> {
         map.delete_all(&self.deleted)?;
-        Ok(map.update_all(&self.keys, &self.values, UpdateMode::Any)?)
+        let (keys, values) = (&self.keys[..], &self.values[..]);
+        let count = values.len() / size_of::<u64>();
+        if count < PARALLEL_ROWS {
+            return Ok(map.update_all(keys, values, UpdateMode::Any)?);
+        }
+        let [middle_key, middle] =
+            [keys.len() / count, size_of::<u64>()].map(|size| count / 2 * size);
+        let (keys, other_keys) = keys.split_at(middle_key);
+        let (values, other_values) = values.split_at(middle);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| map.update_all(other_keys, other_values, UpdateMode::Any));
+            let first = map.update_all(keys, values, UpdateMode::Any);
+            let other = match other.join() {
+                Ok(other) => other,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            Ok(first.and(other)?)
+        })
     }
 }
 
@@ -610,9 +636,13 @@ pub(crate) fn store_state(config: &MapView, state: FastPathState) {
 
 pub(crate) fn clear_flows(flows: &MapView) {
     for bucket in flows.words().chunks(BUCKET_WORDS) {
-        // The ways have no tag: they are free. The sequence goes on.
+        // The ways have no tag: they are free.
         for word in bucket.iter().skip(1).take(2) {
             word.store(0, Ordering::Release);
+        }
+        // Who knows the bucket by its sequence reads it again; who writes it goes on.
+        if let Some(sequence) = bucket.first() {
+            sequence.fetch_add(2, Ordering::Release);
         }
     }
 }

@@ -1,7 +1,10 @@
-//! Objects: parsed, their maps made, their programs loaded.
+//! Objects: parsed, their maps made, their programs loaded, all programs at once.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsRawFd as _;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::OnceLock;
 
 use aya_obj::btf::BtfFeatures;
 use aya_obj::generated::bpf_insn;
@@ -22,6 +25,9 @@ static FAST_PATH: AlignedBytes<
 
 static PROBE: AlignedBytes<[u8; include_bytes!(concat!(env!("OUT_DIR"), "/probe.o")).len()]> =
     AlignedBytes(*include_bytes!(concat!(env!("OUT_DIR"), "/probe.o")));
+
+/// The shapes of the maps of [`BpfObject::FAST_PATH`], once they have been read.
+static FAST_PATH_SHAPES: OnceLock<BTreeMap<String, MapShape>> = OnceLock::new();
 
 /// A number of the layout of the maps: with another one, a pinned map is not to be used.
 pub const LAYOUT: u64 = hash(
@@ -56,6 +62,9 @@ pub enum ObjectError {
     /// The kernel refuses a program or its types.
     #[error(transparent)]
     Program(#[from] LoadError),
+    /// The process may not have more descriptors.
+    #[error("keeping the maps for the programs: {0}")]
+    Descriptor(#[source] io::Error),
 }
 
 /// An object, as it was compiled.
@@ -69,7 +78,18 @@ pub struct BpfObject {
 #[derive(Debug)]
 pub struct LoadedObject {
     maps: BTreeMap<String, BpfMap>,
-    programs: BTreeMap<String, BpfProgram>,
+    programs: LoadedPrograms,
+}
+
+/// The programs of an object, in the kernel, by name.
+pub type LoadedPrograms = BTreeMap<String, BpfProgram>;
+
+/// The programs of an object whose maps are made: they are to be verified, which takes as long as all else of a start.
+pub struct UnverifiedPrograms {
+    object: BpfObject,
+    parsed: Object,
+    /// Descriptors that the code names: they stay open until it is loaded.
+    _descriptors: Vec<OwnedFd>,
 }
 
 impl BpfObject {
@@ -90,10 +110,26 @@ impl BpfObject {
     /// # Errors
     /// If the object is not one of this program, or has no such map.
     pub fn map_shape(self, name: &str) -> Result<MapShape, ObjectError> {
+        let malformed = || self.malformed(&format!("there is no map {name}"));
+        if self.name == BpfObject::FAST_PATH.name {
+            // They are asked for again and again, and reading an object takes milliseconds.
+            let shapes = match FAST_PATH_SHAPES.get() {
+                Some(shapes) => shapes,
+                None => {
+                    let shapes = self.shapes()?;
+                    FAST_PATH_SHAPES.get_or_init(|| shapes)
+                }
+            };
+            return shapes.get(name).copied().ok_or_else(malformed);
+        }
+        self.shapes()?.remove(name).ok_or_else(malformed)
+    }
+
+    fn shapes(self) -> Result<BTreeMap<String, MapShape>, ObjectError> {
         let object = Object::parse(self.bytes).map_err(|error| self.malformed(&error))?;
-        let map = object.maps.get(name);
-        let map = map.ok_or_else(|| self.malformed(&format!("there is no map {name}")))?;
-        self.shape_of(name, map)
+        let maps = object.maps.iter();
+        maps.map(|(name, map)| Ok((name.clone(), self.shape_of(name, map)?)))
+            .collect()
     }
 
     /// Makes the maps of the object and loads its programs.
@@ -114,6 +150,20 @@ impl BpfObject {
         sizes: &[(&str, u32)],
         find: impl Fn(&str, MapShape) -> Option<BpfMap>,
     ) -> Result<LoadedObject, ObjectError> {
+        let (mut loaded, programs) = self.make_maps(sizes, find)?;
+        loaded.programs = programs.load()?;
+        Ok(loaded)
+    }
+
+    /// The same without programs, which are returned to be loaded while the maps are filled.
+    ///
+    /// # Errors
+    /// As [`BpfObject::load`].
+    pub fn make_maps(
+        self,
+        sizes: &[(&str, u32)],
+        find: impl Fn(&str, MapShape) -> Option<BpfMap>,
+    ) -> Result<(LoadedObject, UnverifiedPrograms), ObjectError> {
         let mut object = Object::parse(self.bytes).map_err(|error| self.malformed(&error))?;
         let mut maps = BTreeMap::new();
         for (name, map) in &object.maps {
@@ -125,24 +175,29 @@ impl BpfObject {
             let map = found.map_or_else(|| BpfMap::create(name, shape), Ok)?;
             maps.insert(name.clone(), map);
         }
-        self.relocate(&mut object, &maps)?;
-        let btf = self.load_types(&mut object)?;
-        let mut programs = BTreeMap::new();
-        for (name, program) in &object.programs {
-            let function = object.functions.get(&program.function_key());
-            let function =
-                function.ok_or_else(|| self.malformed(&format!("{name} has no code")))?;
-            let loaded = load_function(name, &program.license, function, btf.as_ref())?;
-            programs.insert(name.clone(), loaded);
+        let mut descriptors = BTreeMap::new();
+        for (name, map) in &maps {
+            let descriptor = map.descriptor().try_clone();
+            descriptors.insert(name.clone(), descriptor.map_err(ObjectError::Descriptor)?);
         }
-        Ok(LoadedObject { maps, programs })
+        self.relocate(&mut object, &descriptors)?;
+        let programs = UnverifiedPrograms {
+            object: self,
+            parsed: object,
+            _descriptors: descriptors.into_values().collect(),
+        };
+        let loaded = LoadedObject {
+            maps,
+            programs: LoadedPrograms::new(),
+        };
+        Ok((loaded, programs))
     }
 
     /// Puts the descriptors of maps and the places of functions into the code.
     fn relocate(
         self,
         object: &mut Object,
-        maps: &BTreeMap<String, BpfMap>,
+        maps: &BTreeMap<String, OwnedFd>,
     ) -> Result<(), ObjectError> {
         let sections = object
             .functions
@@ -152,7 +207,7 @@ impl BpfObject {
         let definitions = object.maps.clone();
         let descriptors = definitions.iter().filter_map(|(name, definition)| {
             let map = maps.get(name)?;
-            Some((name.as_str(), map.descriptor().as_raw_fd(), definition))
+            Some((name.as_str(), map.as_raw_fd(), definition))
         });
         let relocated = object.relocate_maps(descriptors, &sections);
         relocated.map_err(|error| self.malformed(&error))?;
@@ -236,7 +291,49 @@ fn encode(instruction: &bpf_insn) -> [u8; 8] {
     ]
 }
 
+impl UnverifiedPrograms {
+    /// Loads the programs, each on a thread of its own.
+    ///
+    /// # Errors
+    /// If the kernel refuses one.
+    pub fn load(mut self) -> Result<LoadedPrograms, ObjectError> {
+        let types = self.object.load_types(&mut self.parsed)?;
+        let functions = &self.parsed.functions;
+        std::thread::scope(|scope| {
+            let mut loading = Vec::new();
+            for (name, program) in &self.parsed.programs {
+                let function = functions.get(&program.function_key());
+                let malformed = || self.object.malformed(&format!("{name} has no code"));
+                let function = function.ok_or_else(malformed)?;
+                let (license, types) = (&program.license, types.as_ref());
+                let load = move || load_function(name, license, function, types);
+                loading.push((name, scope.spawn(load)));
+            }
+            let mut programs = LoadedPrograms::new();
+            for (name, thread) in loading {
+                match thread.join() {
+                    Ok(program) => programs.insert(name.clone(), program?),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                };
+            }
+            Ok(programs)
+        })
+    }
+}
+
+impl fmt::Debug for UnverifiedPrograms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.parsed.programs.keys().collect();
+        f.debug_tuple("UnverifiedPrograms").field(&names).finish()
+    }
+}
+
 impl LoadedObject {
+    /// Adds the programs that use its maps.
+    pub fn add_programs(&mut self, programs: LoadedPrograms) {
+        self.programs.extend(programs);
+    }
+
     /// A map, by its name in the source.
     pub fn map(&self, name: &str) -> Option<&BpfMap> {
         self.maps.get(name)

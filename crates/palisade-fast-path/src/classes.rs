@@ -222,7 +222,9 @@ impl ClassTable {
     pub(crate) fn acquire(&mut self, number: u32) {
         if let Some(class) = self.by_number.get_mut(&number) {
             class.uses += 1;
-            self.unused.remove(&number);
+            if class.uses == 1 {
+                self.unused.remove(&number);
+            }
         }
     }
 

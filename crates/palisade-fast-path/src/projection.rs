@@ -2,6 +2,7 @@
 
 mod listing;
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -10,13 +11,16 @@ use palisade_layout::CountAccount;
 use palisade_model::{Direction, Prefix, Str};
 use palisade_tables::{Delta, IdentityId, Point, PolicySetId, TableChange, Tables};
 
-use crate::class::{CounterId, FastProtocol, Word};
+use crate::class::CounterId;
 use crate::classes::ClassTable;
 use crate::map_write::{MapWrite, SlotRow};
 use crate::networks::Networks;
 use crate::room::{Room, Shortage};
 use crate::spans::FreeNumbers;
 pub use listing::EndJudgement;
+
+/// From so many rows of a set on, an update goes through the set instead of looking each up.
+const DENSE_ROWS: usize = 16;
 
 /// The policy sets of the directions of an address, egress and ingress.
 type PointSets = [Option<PolicySetId>; 2];
@@ -52,12 +56,19 @@ struct Set {
     is_too_large: bool,
 }
 
+/// A row of the tables: the class of an identity in a set.
+type RowKey = (PolicySetId, IdentityId);
+
 /// What may differ from the half that an update writes.
 #[derive(Clone, Debug, Default)]
 struct Changes {
     addresses: BTreeSet<IpAddr>,
+    /// All their rows may.
     sets: BTreeSet<PolicySetId>,
-    rows: BTreeSet<(PolicySetId, IdentityId)>,
+    /// In any order, and more than once: there may be very many.
+    rows: Vec<RowKey>,
+    /// Identities that came into use: their rows of all sets may.
+    identities: BTreeSet<IdentityId>,
     /// Of networks outside of this host.
     prefixes: BTreeSet<Prefix>,
     /// Whether the fast path has these networks.
@@ -99,7 +110,7 @@ pub struct Projection {
     /// Of identities of slots in the half in force, how many slots have each.
     identities: BTreeMap<IdentityId, usize>,
     /// The class of an identity in a set in each half; `None` for the default.
-    rows: BTreeMap<(PolicySetId, IdentityId), [Option<u32>; 2]>,
+    rows: BTreeMap<RowKey, [Option<u32>; 2]>,
     classes: ClassTable,
     /// The networks outside of this host.
     networks: Networks,
@@ -232,9 +243,7 @@ impl Projection {
         for set in &changes.sets {
             self.update_default(tables, *set, target, &mut writes);
         }
-        for key in &changes.rows {
-            self.update_row(tables, *key, target, &mut writes);
-        }
+        self.update_rows(tables, &changes.rows, target, &mut writes);
         for address in slots {
             self.write_slot(address, target, &mut writes);
         }
@@ -280,7 +289,7 @@ impl Projection {
                 TableChange::Class(set, identity, _)
                     if self.sets.contains_key(set) && self.identities.contains_key(identity) =>
                 {
-                    changes.rows.insert((*set, *identity));
+                    changes.rows.push((*set, *identity));
                 }
                 TableChange::Program(class, _) => self.classes.forget_program(*class),
                 _ => {}
@@ -301,15 +310,11 @@ impl Projection {
         for set in self.sets.values_mut() {
             set.is_too_large = false;
         }
-        let mut rows: BTreeSet<_> = self.rows.keys().copied().collect();
-        let known = tables.classes.keys().filter(|(set, identity)| {
-            self.sets.contains_key(set) && self.identities.contains_key(identity)
-        });
-        rows.extend(known);
         Changes {
             addresses,
             sets: self.sets.keys().copied().collect(),
-            rows,
+            rows: Vec::new(),
+            identities: BTreeSet::new(),
             prefixes: self.networks.all(tables),
             is_complete: true,
         }
@@ -444,12 +449,7 @@ impl Projection {
         let uses = self.identities.entry(identity).or_default();
         *uses += 1;
         if *uses == 1 {
-            // All rows of sets that come into use are looked at anyway.
-            let Changes {
-                sets: all, rows, ..
-            } = changes;
-            let sets = self.sets.keys().filter(|set| !all.contains(*set));
-            rows.extend(sets.map(|set| (*set, identity)));
+            changes.identities.insert(identity);
         }
     }
 
@@ -501,8 +501,15 @@ impl Projection {
         }
     }
 
-    /// Adds the rows of sets that came into use or went out of it.
+    /// Adds the rows of sets and identities that came into use or went out of it. All rows are sorted then.
     fn add_rows_of_new_uses(&self, tables: &Tables, changes: &mut Changes) {
+        if !changes.identities.is_empty() {
+            let others = self.sets.keys().filter(|set| !changes.sets.contains(*set));
+            for set in others {
+                let rows = changes.identities.iter().map(|identity| (*set, *identity));
+                changes.rows.extend(rows);
+            }
+        }
         for set in &changes.sets {
             let all = (*set, IdentityId(0))..=(*set, IdentityId(u32::MAX));
             let entry = self.rows.range(all.clone()).map(|(key, _)| *key);
@@ -513,16 +520,21 @@ impl Projection {
                 changes.rows.extend(known);
             }
         }
+        sort_rows(&mut changes.rows);
     }
 
     /// Sets whose rows have no room pass everything.
     fn check_room(&mut self, tables: &Tables, changes: &mut Changes) {
         let mut count = self.rows.len();
+        let room = self.room.rows as usize;
+        if count + changes.rows.len() <= room {
+            return;
+        }
         let mut too_large = Vec::new();
         for key in &changes.rows {
             let is_new = !self.rows.contains_key(key) && self.tables_row(tables, *key);
             count += usize::from(is_new);
-            if is_new && count > self.room.rows as usize {
+            if is_new && count > room {
                 too_large.push(key.0);
             }
         }
@@ -537,10 +549,11 @@ impl Projection {
             let entry = self.rows.range(all).map(|(key, _)| *key);
             changes.rows.extend(entry);
         }
+        sort_rows(&mut changes.rows);
     }
 
     /// Whether the tables have a row that the maps are to have.
-    fn tables_row(&self, tables: &Tables, key: (PolicySetId, IdentityId)) -> bool {
+    fn tables_row(&self, tables: &Tables, key: RowKey) -> bool {
         let (set, identity) = key;
         self.sets.get(&set).is_some_and(Set::has_rows)
             && self.identities.contains_key(&identity)
@@ -582,27 +595,69 @@ impl Projection {
         });
     }
 
-    fn update_row(
+    /// Brings these rows up to date, which are sorted.
+    fn update_rows(
         &mut self,
         tables: &Tables,
-        key: (PolicySetId, IdentityId),
+        rows: &[RowKey],
         target: usize,
         writes: &mut Vec<MapWrite>,
     ) {
-        let class = if self.tables_row(tables, key) {
-            let class = tables.classes.get(&key);
-            class.map(|class| {
-                self.classes
-                    .number(tables, *class, writes, &mut self.shortage)
-            })
-        } else {
-            None
+        writes.reserve(rows.len());
+        for of_set in rows.chunk_by(|one, other| one.0 == other.0) {
+            let (Some(first), Some(last)) = (of_set.first(), of_set.last()) else {
+                continue;
+            };
+            let Some(set) = self.sets.get(&first.0).cloned() else {
+                continue;
+            };
+            // Where there are many, all rows of the set between the first and the last are gone through once.
+            let mut between = tables.classes.range(*first..=*last).peekable();
+            let is_dense = of_set.len() >= DENSE_ROWS;
+            for key in of_set {
+                let class = if !set.has_rows() || !self.identities.contains_key(&key.1) {
+                    None
+                } else if is_dense {
+                    while between.next_if(|(known, _)| *known < key).is_some() {}
+                    between.next_if(|(known, _)| *known == key)
+                } else {
+                    tables.classes.get_key_value(key)
+                };
+                let class = class.map(|(_, class)| {
+                    self.classes
+                        .number(tables, *class, writes, &mut self.shortage)
+                });
+                self.update_row(&set, *key, (class, target), writes);
+            }
+        }
+    }
+
+    /// Has a row of a set have a class in a half.
+    fn update_row(
+        &mut self,
+        set: &Set,
+        key: RowKey,
+        (class, target): (Option<u32>, usize),
+        writes: &mut Vec<MapWrite>,
+    ) {
+        let entry = self.rows.entry(key);
+        let mut row = match &entry {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(_) => [None; 2],
         };
-        let entry = self.rows.get(&key).copied();
-        let mut row = entry.unwrap_or_default();
         let former = core::mem::replace(&mut row[target], class);
         if former == class && row[0] == row[1] {
             return;
+        }
+        let is_gone = row == [None; 2];
+        match entry {
+            Entry::Occupied(entry) if is_gone => {
+                entry.remove();
+            }
+            Entry::Occupied(mut entry) => *entry.get_mut() = row,
+            Entry::Vacant(entry) => {
+                entry.insert(row);
+            }
         }
         if let Some(class) = class {
             self.classes.acquire(class);
@@ -610,19 +665,10 @@ impl Projection {
         if let Some(former) = former {
             self.classes.release(former);
         }
-        let Some(set) = self.sets.get(&key.0) else {
-            return;
-        };
-        let classes = [0, 1].map(|half| row[half].unwrap_or(set.defaults[half]));
-        let is_gone = row == [None; 2];
-        if is_gone {
-            self.rows.remove(&key);
-        } else {
-            self.rows.insert(key, row);
-        }
         if row[0] != row[1] {
-            self.pending.rows.insert(key);
+            self.pending.rows.push(key);
         }
+        let classes = [0, 1].map(|half| row[half].unwrap_or(set.defaults[half]));
         writes.push(MapWrite::Row {
             set: set.number,
             identity: key.1,
@@ -703,46 +749,13 @@ impl Projection {
             }
         }
     }
+}
 
-    /// What is said of the first packet of a flow from one address to another, at its egress and at its ingress, as the
-    /// programs find it; nothing of an end outside of this host. `None` if the programs know neither end, or not one of
-    /// them.
-    pub fn words(
-        &self,
-        from: IpAddr,
-        to: IpAddr,
-        protocol: FastProtocol,
-        port: u16,
-    ) -> Option<[Option<Word>; 2]> {
-        let ends = [from, to].map(|address| match self.slots.get(&address) {
-            Some(slot) => slot
-                .workload
-                .as_ref()
-                .map(|workload| (Some(workload.sets), workload.identity)),
-            // An address of two workloads is nobody's.
-            None if self.points.contains_key(&address) => None,
-            None => self
-                .networks
-                .identity(address, self.half)
-                .map(|identity| (None, identity)),
-        });
-        let [(from, sender), (to, receiver)] = [ends[0]?, ends[1]?];
-        from.or(to)?;
-        let egress = from.map(|sets| self.word(sets[0], receiver, protocol, port));
-        let ingress = to.map(|sets| self.word(sets[1], sender, protocol, port));
-        Some([egress, ingress])
-    }
-
-    fn word(
-        &self,
-        set: Option<PolicySetId>,
-        identity: IdentityId,
-        protocol: FastProtocol,
-        port: u16,
-    ) -> Word {
-        let content = self.judgement(set, identity).content;
-        content.map_or(Word::Pass, |content| content[protocol as usize].word(port))
-    }
+/// Sorts rows, each once.
+fn sort_rows(rows: &mut Vec<RowKey>) {
+    // They come in sorted runs, which this sort makes use of.
+    rows.sort();
+    rows.dedup();
 }
 
 impl Set {

@@ -6,6 +6,7 @@
 //! Never: drops what it did not deliver before.
 
 mod inspection;
+mod loading;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ use palisade_fast_path::{CounterId, FastProtocol, MapWrite, Projection, Shortage
 use palisade_layout::{
     CountAccount, CounterAccounts, CounterKey, CounterSnapshot, RetiringCounter,
 };
-use palisade_model::{Prefix, Protocol, Str};
+use palisade_model::{Protocol, Str};
 use palisade_sys::bpf::{BpfMap, MapShape};
 use palisade_sys::fault;
 use palisade_sys::grace::{GracePeriod as _, KernelGracePeriod};
@@ -32,6 +33,7 @@ use palisade_sys::xfrm::count_policies;
 use palisade_tables::{CounterValue, Delta, Phase, Tables};
 
 use super::attachments::{Attachments, InterfaceRole};
+use super::config::FastPathConfig;
 use super::error::FastPathError;
 use super::hand_over::hand_over_flows;
 use super::hooks::Hooks;
@@ -40,6 +42,7 @@ use super::stack_flows::record_stack_flows;
 use crate::counter_ledger::LedgerPart;
 use crate::driver::{FastPathFigures, FastPathShortage, FlowHandOver};
 pub(super) use inspection::FastPathInspector;
+use loading::{load_beside, make_maps};
 
 /// The maps that outlive agents.
 const SHARED_MAPS: [&str; 4] = ["config", "flows", "lost_events", "events"];
@@ -49,18 +52,6 @@ const SET_MAPS: [&str; 3] = ["endpoints", "slots", "counters"];
 
 /// The interfaces of this namespace, by name.
 pub(super) type InterfaceIndexes = BTreeMap<Str, u32>;
-
-/// What the fast path is to be.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FastPathConfig {
-    /// The bit of the packet mark for proven packets that the stack has to deliver.
-    pub proof_bit: u32,
-    /// Networks of other hosts to and from which the addresses of workloads are never translated: flows there are proven
-    /// as well.
-    pub networks: Vec<Prefix>,
-    /// The interfaces by which they are reached, and by which answers come.
-    pub uplinks: Vec<Str>,
-}
 
 /// The fast path, running.
 #[derive(Debug)]
@@ -96,7 +87,7 @@ impl FastPath {
         pins.create()?;
         pins.remove_other_layouts()?;
         pins.remove_forgotten_filters()?;
-        let maps = load(&pins, config.proof_bit)?;
+        let (maps, programs) = make_maps(&pins, config.proof_bit)?;
         if maps.state() == FastPathState::Off {
             // Its flows were handed over, and what the stack has done since then, no program has seen.
             pins.remove_links_of_all()?;
@@ -120,8 +111,10 @@ impl FastPath {
             links: KernelLinks::open(netns)?,
             start_time: Duration::ZERO,
         };
-        fast.adopt_slots(&former, interfaces)?;
-        let networks = fast.write_all(tables, ledger)?;
+        let networks = load_beside(&mut fast, programs, |fast| {
+            fast.adopt_slots(&former, interfaces)?;
+            fast.write_all(tables, ledger)
+        })?;
         fault::reach("start-maps-written");
         fast.pin_set()?;
         fast.take_over_interfaces(interfaces)?;
@@ -154,10 +147,10 @@ impl FastPath {
         ledger: &mut LedgerPart<'_>,
     ) -> Result<Vec<MapWrite>, FastPathError> {
         // So the half that is in force for the former programs may be written.
-        let writes = self.projection.update(tables, None).unwrap_or_default();
+        let mut writes = self.projection.update(tables, None).unwrap_or_default();
         self.record_counters(&writes, ledger);
-        let is_networks = |write: &MapWrite| matches!(write, MapWrite::Networks { .. });
-        let (networks, writes): (Vec<_>, Vec<_>) = writes.into_iter().partition(is_networks);
+        let networks = writes.extract_if(.., |write| matches!(write, MapWrite::Networks { .. }));
+        let networks: Vec<MapWrite> = networks.collect();
         self.maps.write(&writes)?;
         if !networks.is_empty() {
             let complete = [false; 2];
@@ -670,35 +663,6 @@ impl CounterSnapshot for FastPathCounters {
     fn value(&self, key: &CounterKey, _: &[CountAccount]) -> Option<CounterValue> {
         self.values.get(key).copied()
     }
-}
-
-/// Loads the programs, with the maps of an earlier agent that outlive it if all can be used; otherwise with new
-/// ones, which are configured before they are pinned: a kill between the two leaves nothing that would be taken over.
-fn load(pins: &PinFolders, proof_bit: u32) -> Result<FastPathMaps, FastPathError> {
-    let open = |name: &str| {
-        let shape = BpfObject::FAST_PATH.map_shape(name).ok()?;
-        BpfMap::open_pinned(&pins.map(name), shape).ok()
-    };
-    let has_all = SHARED_MAPS.iter().all(|name| open(name).is_some());
-    let loaded = BpfObject::FAST_PATH.load_sized(&[], |name, _| {
-        let is_shared = has_all && SHARED_MAPS.contains(&name);
-        is_shared.then(|| open(name)).flatten()
-    })?;
-    let maps = FastPathMaps::new(loaded)?;
-    if has_all {
-        maps.configure_again(proof_bit);
-        return Ok(maps);
-    }
-    let seed = u64::from(random_u32()?) << 32 | u64::from(random_u32()?);
-    maps.configure(proof_bit, seed);
-    for name in SHARED_MAPS {
-        pins.remove_map(name)?;
-        let map = maps.loaded().map(name);
-        map.ok_or(FastPathError::Missing(name))?
-            .pin(&pins.map(name))?;
-        fault::reach("start-shared-map-pinned");
-    }
-    Ok(maps)
 }
 
 fn shape_of(maps: &FastPathMaps, name: &'static str) -> Result<MapShape, FastPathError> {

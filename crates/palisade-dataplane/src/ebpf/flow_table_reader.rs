@@ -1,7 +1,8 @@
 //! Turns the fast path's table of flows into flow events.
 //!
-//! The programs send nothing: the table is in memory that both sides see, and is looked at in intervals. A bucket whose
-//! sequence is that of the last look is not read again, so the cost follows the flows that have packets.
+//! The programs send nothing: the table is in memory that both sides see, and is looked at in intervals. A bucket is read
+//! again if its sequence is not that of the last look, or if the first of its flows is over, which was known when it was
+//! read: so the cost follows the flows that have packets. Each bucket is read again once in half a minute all the same.
 //!
 //! Promises: one event of the begin and one of the end of each flow that is in the table for longer than an interval, as
 //! every flow is that has room; a flow that the stack delivers is connection tracking's to tell. Flows that the table has
@@ -9,11 +10,10 @@
 //!
 //! Never: tells times or traffic, which the table does not have; keeps a table that another one has replaced.
 
-use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use palisade_bpf::{FlowTable, FlowTableEnd, FlowTableEntry};
+use palisade_bpf::{FlowIdentity, FlowTable};
 use palisade_model::{L4, Protocol};
 use palisade_sys::fault;
 use palisade_sys::notify::monotonic_micros;
@@ -27,9 +27,11 @@ use crate::flow_event::{FlowEvent, FlowEventBatch, FlowPhase};
 /// The time between two looks at the table.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Every so many looks, flows whose time is over are sought, and whether the table is still the pinned one. An entry lives
-/// at least ten seconds.
-const LOOKS_PER_SWEEP: u32 = 8;
+/// Every so many looks it is tested whether the table is still the pinned one.
+const LOOKS_PER_TABLE: u32 = 8;
+
+/// In so many looks each bucket is read once whatever its sequence is.
+const LOOKS_PER_SWEEP: u32 = 128;
 
 /// Maximum number of events of a batch.
 const BATCH: usize = 256;
@@ -37,23 +39,17 @@ const BATCH: usize = 256;
 /// The ways of a bucket, with room to grow: the number of a flow is that of its bucket and its way.
 const WAYS_PER_BUCKET: u32 = 8;
 
-/// The flow of a way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct KnownFlow {
-    protocol: u8,
-    source: FlowTableEnd,
-    destination: FlowTableEnd,
-}
-
-/// A table, and what is known of it.
+/// A table, and what is known of it, by the number of the bucket.
 struct OpenTable {
     /// The kernel's number of its map.
     id: u32,
     table: FlowTable,
-    /// The sequence of each bucket when it was read.
+    /// The sequence when it was read. One that was never written has 0.
     sequences: Vec<u64>,
-    /// By the number of bucket and way.
-    flows: BTreeMap<u32, KnownFlow>,
+    /// When the first of its flows is over, in nanoseconds since the machine started.
+    ends: Vec<u64>,
+    /// The flows that it had.
+    flows: Vec<Box<[FlowIdentity]>>,
 }
 
 /// Turns the fast path's table of flows into flow events.
@@ -78,7 +74,7 @@ impl FlowTableReader {
         };
         reader.open_table().map_err(reading)?;
         if let Some(open) = &mut reader.open {
-            open.look(true, now()?, &mut VecDeque::new());
+            open.look(0, now()?, &mut VecDeque::new());
         }
         Ok(reader)
     }
@@ -115,13 +111,13 @@ impl FlowTableReader {
 
     /// Looks at the table once.
     fn look(&mut self) -> Result<(), DriverError> {
-        let sweeps = self.looks.is_multiple_of(LOOKS_PER_SWEEP);
+        let number = self.looks;
         self.looks = self.looks.wrapping_add(1);
-        if sweeps {
+        if number.is_multiple_of(LOOKS_PER_TABLE) {
             self.open_table().map_err(reading)?;
         }
         if let Some(open) = &mut self.open {
-            open.look(sweeps, now()?, &mut self.pending);
+            open.look(number, now()?, &mut self.pending);
         }
         Ok(())
     }
@@ -136,16 +132,22 @@ impl FlowTableReader {
         if id == self.open.as_ref().map(|open| open.id) {
             return Ok(());
         }
-        let ended = self.open.take().into_iter().flat_map(|open| open.flows);
-        let ended = ended.map(|(number, flow)| flow_event(FlowPhase::Ended, number, &flow));
-        self.pending.extend(ended);
+        if let Some(open) = self.open.take() {
+            for (bucket, flows) in open.flows.iter().enumerate() {
+                let ended = flows.iter();
+                let ended = ended.map(|flow| flow_event(FlowPhase::Ended, bucket, flow));
+                self.pending.extend(ended);
+            }
+        }
         if let Some((id, config, flows)) = found {
             let table = FlowTable::new(&config, &flows)?;
+            let count = table.bucket_count();
             self.open = Some(OpenTable {
                 id,
-                sequences: vec![u64::MAX; table.bucket_count()],
+                sequences: vec![0; count],
+                ends: vec![u64::MAX; count],
+                flows: vec![Box::default(); count],
                 table,
-                flows: BTreeMap::new(),
             });
         }
         Ok(())
@@ -153,98 +155,77 @@ impl FlowTableReader {
 }
 
 impl OpenTable {
-    /// Compares the buckets that were written with what is known of them; with a sweep those as well that have flows.
-    fn look(&mut self, sweeps: bool, now: Duration, events: &mut VecDeque<FlowEvent>) {
-        if sweeps {
-            let known: Vec<u32> = self.flows.keys().copied().collect();
-            for number in known {
-                if let Some(sequence) = self.sequences.get_mut((number / WAYS_PER_BUCKET) as usize)
-                {
-                    *sequence = u64::MAX;
-                }
+    /// Compares the buckets that were written or whose flows are over with what is known of them, and those whose turn it is.
+    fn look(&mut self, number: u32, now: Duration, events: &mut VecDeque<FlowEvent>) {
+        let time = nanoseconds(now);
+        let mut due = Vec::new();
+        let known = self.sequences.iter_mut().zip(&self.ends);
+        for (bucket, (sequence, (last, end))) in self.table.sequences().zip(known).enumerate() {
+            // While it is written it is looked at the next time.
+            let is_written = sequence != *last && sequence & 1 == 0;
+            if is_written {
+                *last = sequence;
+            }
+            if is_written || *end <= time {
+                due.push(bucket);
             }
         }
-        for bucket in 0..self.sequences.len() {
-            let sequence = self.table.sequence(bucket);
-            // While it is written it is looked at the next time.
-            let Some(last) = self.sequences.get_mut(bucket) else {
-                continue;
-            };
-            if sequence == *last || sequence & 1 == 1 {
-                continue;
-            }
-            *last = sequence;
+        let turn = (number % LOOKS_PER_SWEEP) as usize;
+        let sweep = (turn..self.flows.len()).step_by(LOOKS_PER_SWEEP as usize);
+        for bucket in due.into_iter().chain(sweep) {
             self.compare(bucket, now, events);
         }
     }
 
     fn compare(&mut self, bucket: usize, now: Duration, events: &mut VecDeque<FlowEvent>) {
-        let first = bucket as u32 * WAYS_PER_BUCKET;
-        let mut present: BTreeMap<u32, KnownFlow> = BTreeMap::new();
-        for (way, entry) in self.table.flows_of(bucket, now) {
-            if !entry.is_via_stack {
-                present.insert(first + way as u32, KnownFlow::from(&entry));
-            }
-        }
-        for number in first..first + WAYS_PER_BUCKET {
-            let flow = present.remove(&number);
-            let known = self.flows.get(&number).copied();
-            if flow == known {
-                continue;
-            }
-            if let Some(known) = known {
-                self.flows.remove(&number);
-                if fault::is_injected("fast-path-flow-ends-untold") {
-                    continue;
-                }
-                events.push_back(flow_event(FlowPhase::Ended, number, &known));
-            }
-            if let Some(flow) = flow {
-                self.flows.insert(number, flow);
-                events.push_back(flow_event(FlowPhase::Began, number, &flow));
-            }
-        }
-    }
-}
-
-impl From<&FlowTableEntry> for KnownFlow {
-    fn from(entry: &FlowTableEntry) -> Self {
-        // Slots are of the last packet, and do not make another flow.
-        let end = |end: FlowTableEnd| FlowTableEnd {
-            slot: 0,
-            incarnation: 0,
-            ..end
+        let found = self.table.owned_flows_of(bucket, now);
+        let (Some(known), Some(end)) = (self.flows.get_mut(bucket), self.ends.get_mut(bucket))
+        else {
+            return;
         };
-        KnownFlow {
-            protocol: entry.protocol,
-            source: end(entry.source),
-            destination: end(entry.destination),
+        let remaining = found.remaining();
+        *end = remaining.map_or(u64::MAX, |remaining| nanoseconds(now + remaining));
+        let found = found.flows();
+        if **known == *found {
+            return;
         }
+        let ended = known.iter().filter(|flow| !found.contains(flow));
+        if !fault::is_injected("fast-path-flow-ends-untold") {
+            events.extend(ended.map(|flow| flow_event(FlowPhase::Ended, bucket, flow)));
+        }
+        let began = found.iter().filter(|flow| !known.contains(flow));
+        events.extend(began.map(|flow| flow_event(FlowPhase::Began, bucket, flow)));
+        *known = found.into();
     }
 }
 
-fn flow_event(phase: FlowPhase, number: u32, flow: &KnownFlow) -> FlowEvent {
-    let protocol = Protocol(flow.protocol);
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn flow_event(phase: FlowPhase, bucket: usize, flow: &FlowIdentity) -> FlowEvent {
+    let protocol = Protocol(flow.protocol());
+    let [source, destination] = flow.ends();
     // Of ICMP a request began it, whose type stands for the port of who was asked.
     let l4 = if protocol == Protocol::ICMP || protocol == Protocol::ICMPV6 {
         L4::Icmp {
-            kind: flow.destination.port as u8,
+            kind: destination.1 as u8,
             code: 0,
         }
     } else {
         L4::Ports {
-            source: flow.source.port,
-            destination: flow.destination.port,
+            source: source.1,
+            destination: destination.1,
         }
     };
     FlowEvent {
-        number,
+        number: bucket as u32 * WAYS_PER_BUCKET + u32::from(flow.way()),
         phase,
         first: Packet {
             input_interface: None,
             output_interface: None,
-            source: flow.source.address,
-            destination: flow.destination.address,
+            source: source.0,
+            destination: destination.0,
             pre_dnat: None,
             protocol,
             l4,

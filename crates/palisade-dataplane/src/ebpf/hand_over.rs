@@ -28,8 +28,8 @@ use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
 use palisade_sys::notify::monotonic_micros;
 
+use super::config::FastPathConfig;
 use super::error::FastPathError;
-use super::fast_path::FastPathConfig;
 use super::pins::PinFolders;
 use crate::driver::FlowHandOver;
 

@@ -11,6 +11,7 @@
 //! Never: decides a verdict; drops a packet of a flow that it did not deliver before.
 
 mod attachments;
+mod config;
 mod denial_reader;
 mod error;
 mod fast_path;
@@ -46,8 +47,8 @@ use crate::flow_event::FlowEventBatch;
 use crate::nftables::{Config, NftDataplane};
 use crate::packet_report::PacketReportBatch;
 use crate::subscription::Subscription;
+pub use config::FastPathConfig;
 use denial_reader::DenialReader;
-pub use fast_path::FastPathConfig;
 use fast_path::{FastPath, FastPathInspector, InterfaceIndexes};
 use flow_table_reader::FlowTableReader;
 use hand_over::hand_over_former_networks;

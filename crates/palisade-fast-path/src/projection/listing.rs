@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use palisade_tables::{IdentityId, PolicySetId};
 
 use super::{Projection, Workload};
-use crate::class::ClassWords;
+use crate::class::{ClassWords, FastProtocol, Word};
 use crate::map_write::MapWrite;
 
 /// What judges the first packet of a flow at one of its ends.
@@ -90,5 +90,45 @@ impl Projection {
             class,
             content: self.classes.content(class),
         }
+    }
+
+    /// What is said of the first packet of a flow from one address to another, at its egress and at its ingress, as the
+    /// programs find it; nothing of an end outside of this host. `None` if the programs know neither end, or not one of
+    /// them.
+    pub fn words(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        protocol: FastProtocol,
+        port: u16,
+    ) -> Option<[Option<Word>; 2]> {
+        let ends = [from, to].map(|address| match self.slots.get(&address) {
+            Some(slot) => slot
+                .workload
+                .as_ref()
+                .map(|workload| (Some(workload.sets), workload.identity)),
+            // An address of two workloads is nobody's.
+            None if self.points.contains_key(&address) => None,
+            None => self
+                .networks
+                .identity(address, self.half)
+                .map(|identity| (None, identity)),
+        });
+        let [(from, sender), (to, receiver)] = [ends[0]?, ends[1]?];
+        from.or(to)?;
+        let egress = from.map(|sets| self.word(sets[0], receiver, protocol, port));
+        let ingress = to.map(|sets| self.word(sets[1], sender, protocol, port));
+        Some([egress, ingress])
+    }
+
+    fn word(
+        &self,
+        set: Option<PolicySetId>,
+        identity: IdentityId,
+        protocol: FastProtocol,
+        port: u16,
+    ) -> Word {
+        let content = self.judgement(set, identity).content;
+        content.map_or(Word::Pass, |content| content[protocol as usize].word(port))
     }
 }

@@ -52,22 +52,29 @@ impl Btf {
     /// # Errors
     /// If the kernel refuses.
     pub fn load(bytes: &[u8]) -> Result<Self, LoadError> {
-        let mut log = vec![0; LOG_BYTES];
-        let argument = LoadBtf {
-            btf: address(bytes),
-            log: address_mut(&mut log),
-            size: bytes.len() as u32,
-            log_size: LOG_BYTES as u32,
-            log_level: 1,
-            ..LoadBtf::default()
-        };
-        let fd = argument.call_for_descriptor();
-        fd.map(Btf).map_err(|source| LoadError {
-            object: "BTF types".to_owned(),
-            source,
-            log: end_of_log(&log),
-        })
+        // As for programs, a log is asked for where they are refused.
+        let fd = load_types(bytes, &mut []).or_else(|_| {
+            let mut log = vec![0; LOG_BYTES];
+            load_types(bytes, &mut log).map_err(|source| LoadError {
+                object: "BTF types".to_owned(),
+                source,
+                log: end_of_log(&log),
+            })
+        });
+        fd.map(Btf)
     }
+}
+
+fn load_types(bytes: &[u8], log: &mut [u8]) -> Result<OwnedFd, Errno> {
+    let argument = LoadBtf {
+        btf: address(bytes),
+        log: if log.is_empty() { 0 } else { address_mut(log) },
+        size: bytes.len() as u32,
+        log_size: log.len() as u32,
+        log_level: u32::from(!log.is_empty()),
+        ..LoadBtf::default()
+    };
+    argument.call_for_descriptor()
 }
 
 /// The end of a log that the kernel wrote.
