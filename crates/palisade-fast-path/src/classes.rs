@@ -32,9 +32,23 @@ struct Counter {
     uses: usize,
 }
 
+/// Whose rows a class is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClassUser {
+    /// Those of an identity of this host, or a default: all room is theirs.
+    Local,
+    /// Those of an identity of other hosts alone: a part of the room is left to this host's.
+    Remote,
+}
+
+/// Of the room for classes, one part in so many is left to those of this host.
+const LOCAL_SHARE: usize = 4;
+
 /// All classes.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassTable {
+    /// What is left free by classes for other hosts: numbers, ranges, ports and counters.
+    local_room: [usize; 4],
     by_number: BTreeMap<u32, Class>,
     by_content: BTreeMap<Arc<ClassWords>, u32>,
     /// The numbers of programs of the tables; what is not here has to be read.
@@ -54,7 +68,9 @@ pub(crate) struct ClassTable {
 
 impl ClassTable {
     pub(crate) fn new(room: &Room) -> Self {
+        let sizes = [room.classes, room.ranges, room.ports, room.counters];
         ClassTable {
+            local_room: sizes.map(|size| size as usize / LOCAL_SHARE),
             by_number: BTreeMap::new(),
             by_content: BTreeMap::new(),
             by_program: BTreeMap::new(),
@@ -97,7 +113,7 @@ impl ClassTable {
     pub(crate) fn number(
         &mut self,
         tables: &Tables,
-        class: ClassId,
+        (class, user): (ClassId, ClassUser),
         writes: &mut Vec<MapWrite>,
         shortage: &mut Shortage,
     ) -> u32 {
@@ -107,7 +123,7 @@ impl ClassTable {
         let Some(program) = tables.programs.get(&class) else {
             return 0;
         };
-        let number = self.number_of_program(tables, program, writes);
+        let number = self.number_of_program(tables, program, user, writes);
         let Some(number) = number else {
             shortage.classes += 1;
             return 0;
@@ -120,6 +136,7 @@ impl ClassTable {
         &mut self,
         tables: &Tables,
         program: &Program,
+        user: ClassUser,
         writes: &mut Vec<MapWrite>,
     ) -> Option<u32> {
         let mut has_room = true;
@@ -132,10 +149,11 @@ impl ClassTable {
         if let Some(number) = self.by_content.get(&content) {
             return Some(*number);
         }
+        has_room &= user == ClassUser::Local || self.leaves_local_room(&content);
         let number = if has_room { self.add(content) } else { None };
         if number.is_none() {
             for counter in new_counters {
-                self.remove_counter(counter);
+                self.return_counter(counter);
             }
             return None;
         }
@@ -150,6 +168,21 @@ impl ClassTable {
             first_range: class.first_range,
         });
         number
+    }
+
+    /// Whether, with a class of this content, there is still the room that classes of this host are to have.
+    fn leaves_local_room(&self, content: &ClassWords) -> bool {
+        let free = [
+            self.free_numbers.count(),
+            self.free_ranges.count() as usize,
+            self.free_ports,
+            self.free_counters.count(),
+        ];
+        // The counters are taken already.
+        let taken = [1, range_count(content) as usize, port_count(content), 0];
+        let wanted = self.local_room.iter().zip(taken);
+        let mut wanted = wanted.map(|(local, taken)| local + taken);
+        free.iter().all(|free| wanted.next() <= Some(*free))
     }
 
     fn add(&mut self, content: ClassWords) -> Option<u32> {
@@ -209,6 +242,14 @@ impl ClassTable {
         self.counters.insert(number, counter);
         new_counters.push(number);
         Some(number)
+    }
+
+    /// Gives back a counter that no class has: the next class may take it.
+    fn return_counter(&mut self, number: CounterId) {
+        if let Some(counter) = self.counters.remove(&number) {
+            self.counters_by_accounts.remove(&counter.accounts);
+            self.free_counters.give_back(number.0);
+        }
     }
 
     fn remove_counter(&mut self, number: CounterId) -> Option<Counter> {

@@ -12,7 +12,7 @@ use palisade_model::{Direction, Prefix, Str};
 use palisade_tables::{Delta, IdentityId, Point, PolicySetId, TableChange, Tables};
 
 use crate::class::CounterId;
-use crate::classes::ClassTable;
+use crate::classes::{ClassTable, ClassUser};
 use crate::map_write::{MapWrite, SlotRow};
 use crate::networks::Networks;
 use crate::room::{Room, Shortage};
@@ -54,6 +54,13 @@ struct Set {
     defaults: [u32; 2],
     /// Whether its rows have no room: it passes everything.
     is_too_large: bool,
+}
+
+/// Who has an identity: slots of this host, and all that the maps have.
+#[derive(Clone, Copy, Debug, Default)]
+struct IdentityUses {
+    slots: usize,
+    all: usize,
 }
 
 /// A row of the tables: the class of an identity in a set.
@@ -107,8 +114,8 @@ pub struct Projection {
     slots: BTreeMap<IpAddr, Slot>,
     numbers: SlotAndSetNumbers,
     sets: BTreeMap<PolicySetId, Set>,
-    /// Of identities of slots in the half in force, how many slots have each.
-    identities: BTreeMap<IdentityId, usize>,
+    /// Of identities in the half in force, who has each.
+    identities: BTreeMap<IdentityId, IdentityUses>,
     /// The class of an identity in a set in each half; `None` for the default.
     rows: BTreeMap<RowKey, [Option<u32>; 2]>,
     classes: ClassTable,
@@ -447,16 +454,16 @@ impl Projection {
 
     fn acquire_identity(&mut self, identity: IdentityId, changes: &mut Changes) {
         let uses = self.identities.entry(identity).or_default();
-        *uses += 1;
-        if *uses == 1 {
+        uses.all += 1;
+        if uses.all == 1 {
             changes.identities.insert(identity);
         }
     }
 
     fn release_identity(&mut self, identity: IdentityId, changes: &mut Changes) {
         if let Some(uses) = self.identities.get_mut(&identity) {
-            *uses -= 1;
-            if *uses == 0 {
+            uses.all -= 1;
+            if uses.all == 0 {
                 self.identities.remove(&identity);
                 let sets = self.sets.keys();
                 changes.rows.extend(sets.map(|set| (*set, identity)));
@@ -466,6 +473,12 @@ impl Projection {
 
     fn acquire(&mut self, workload: &Workload, changes: &mut Changes) {
         self.acquire_identity(workload.identity, changes);
+        let uses = self.identities.entry(workload.identity).or_default();
+        uses.slots += 1;
+        if uses.slots == 1 {
+            // Its rows may have room now.
+            changes.identities.insert(workload.identity);
+        }
         for set in workload.sets.into_iter().flatten() {
             if !self.sets.contains_key(&set) {
                 let number = self.numbers.sets.take();
@@ -490,6 +503,9 @@ impl Projection {
     }
 
     fn release(&mut self, workload: &Workload, changes: &mut Changes) {
+        if let Some(uses) = self.identities.get_mut(&workload.identity) {
+            uses.slots -= 1;
+        }
         self.release_identity(workload.identity, changes);
         for set in workload.sets.into_iter().flatten() {
             if let Some(entry) = self.sets.get_mut(&set) {
@@ -572,9 +588,11 @@ impl Projection {
         };
         let default = tables.sets.get(&id).map(|set| set.default);
         let class = match default.filter(|_| set.has_rows()) {
-            Some(class) => self
-                .classes
-                .number(tables, class, writes, &mut self.shortage),
+            Some(class) => {
+                let class = (class, ClassUser::Local);
+                self.classes
+                    .number(tables, class, writes, &mut self.shortage)
+            }
             None => 0,
         };
         let Some(set) = self.sets.get_mut(&id) else {
@@ -623,9 +641,15 @@ impl Projection {
                 } else {
                     tables.classes.get_key_value(key)
                 };
+                let uses = self.identities.get(&key.1);
+                let user = if uses.is_some_and(|uses| uses.slots > 0) {
+                    ClassUser::Local
+                } else {
+                    ClassUser::Remote
+                };
                 let class = class.map(|(_, class)| {
                     self.classes
-                        .number(tables, *class, writes, &mut self.shortage)
+                        .number(tables, (*class, user), writes, &mut self.shortage)
                 });
                 self.update_row(&set, *key, (class, target), writes);
             }

@@ -4,12 +4,23 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The free spans of an array, each by its first element.
 #[derive(Clone, Debug)]
-pub(crate) struct FreeSpans(BTreeMap<u32, u32>);
+pub(crate) struct FreeSpans {
+    spans: BTreeMap<u32, u32>,
+    count: u32,
+}
 
 impl FreeSpans {
     /// All elements of an array are free.
     pub(crate) fn new(size: u32) -> Self {
-        FreeSpans(BTreeMap::from([(0, size)]))
+        FreeSpans {
+            spans: BTreeMap::from([(0, size)]),
+            count: size,
+        }
+    }
+
+    /// How many elements are free.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
     }
 
     /// Takes a span of this length from the first that is long enough; `None` if there is none. One of no element is
@@ -18,12 +29,13 @@ impl FreeSpans {
         if length == 0 {
             return Some(0);
         }
-        let mut spans = self.0.iter();
+        let mut spans = self.spans.iter();
         let (&first, &size) = spans.find(|(_, size)| **size >= length)?;
-        self.0.remove(&first);
+        self.spans.remove(&first);
         if size > length {
-            self.0.insert(first + length, size - length);
+            self.spans.insert(first + length, size - length);
         }
+        self.count -= length;
         Some(first)
     }
 
@@ -32,18 +44,19 @@ impl FreeSpans {
         if length == 0 {
             return;
         }
+        self.count += length;
         let (mut first, mut length) = (first, length);
-        if let Some((&before, &size)) = self.0.range(..first).next_back()
+        if let Some((&before, &size)) = self.spans.range(..first).next_back()
             && before + size == first
         {
-            self.0.remove(&before);
+            self.spans.remove(&before);
             first = before;
             length += size;
         }
-        if let Some(size) = self.0.remove(&(first + length)) {
+        if let Some(size) = self.spans.remove(&(first + length)) {
             length += size;
         }
-        self.0.insert(first, length);
+        self.spans.insert(first, length);
     }
 }
 
@@ -66,6 +79,12 @@ impl FreeNumbers {
             returned: VecDeque::new(),
             reserved: BTreeSet::new(),
         }
+    }
+
+    /// How many numbers are free, but for those that are reserved.
+    pub(crate) fn count(&self) -> usize {
+        let fresh = self.end.saturating_sub(self.next) as usize;
+        fresh.saturating_sub(self.reserved.len()) + self.returned.len()
     }
 
     /// Takes a number; `None` if all are in use.

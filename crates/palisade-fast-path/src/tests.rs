@@ -14,6 +14,8 @@ use palisade_tables::{DirectionVerdict, IdentityId, Packet, Tables, Verdict};
 
 use super::*;
 
+mod room;
+
 /// Room for every world.
 const ROOM: Room = Room {
     slots: 256,
