@@ -58,7 +58,7 @@ struct Set {
 
 /// Who has an identity: slots of this host, and all that the maps have.
 #[derive(Clone, Copy, Debug, Default)]
-struct IdentityUses {
+struct IdentityReferences {
     slots: usize,
     all: usize,
 }
@@ -115,7 +115,7 @@ pub struct Projection {
     numbers: SlotAndSetNumbers,
     sets: BTreeMap<PolicySetId, Set>,
     /// Of identities in the half in force, who has each.
-    identities: BTreeMap<IdentityId, IdentityUses>,
+    identities: BTreeMap<IdentityId, IdentityReferences>,
     /// The class of an identity in a set in each half; `None` for the default.
     rows: BTreeMap<RowKey, [Option<u32>; 2]>,
     classes: ClassTable,

@@ -1,6 +1,6 @@
 //! The maps of a start, and its programs, which the verifier of the kernel looks at while the maps are filled.
 //!
-//! Promises: what is pinned is configured; a start that fails has changed no map that programs use.
+//! Promises: what is pinned is configured; until the programs are loaded, no map of policy that others use is changed.
 //!
 //! Never: attaches a program.
 
